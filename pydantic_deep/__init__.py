@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from .fluent import Conversation, MessageList, prompt
     from .loops import LoopDetection
     from .models import Model
+    from .plan_mode import PlanMode
     from .project_context import ProjectContext
     from .retries import Retries
     from .skills import (
@@ -81,6 +82,7 @@ _MODULE_BY_NAME = {
     'Model': 'pydantic_deep.models',
     'OverlayBackend': 'pydantic_deep_backends',
     'PendingApproval': 'pydantic_deep.approvals',
+    'PlanMode': 'pydantic_deep.plan_mode',
     'ProjectContext': 'pydantic_deep.project_context',
     'Respond': 'pydantic_deep.approvals',
     'Retries': 'pydantic_deep.retries',
@@ -139,6 +141,7 @@ __all__ = (
     'Model',
     'OverlayBackend',
     'PendingApproval',
+    'PlanMode',
     'ProjectContext',
     'ReadOnlyBackend',
     'Respond',

@@ -10,6 +10,9 @@ CATALOGUE_HEADING: Final = 'Skills are instructions for a kind of task. When one
 FILES_HEADING: Final = 'Files:'
 """The first line of a notice of the files in the working directory."""
 
+PLAN_MODE_HEADING: Final = 'Plan mode:'
+"""The first line of a notice of plan mode, and of the mode in a summary."""
+
 PROJECT_HEADING: Final = 'Instructions of the project:'
 """The first line of a notice of instructions from `AGENTS.md` files, and of those in a summary."""
 

@@ -7,11 +7,12 @@ from typing import Any
 
 from pydantic_ai import AgentToolset, FunctionToolset, RunContext, ToolDefinition
 from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.exceptions import ToolFailed, UserError
+from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import ToolCallPart
 
+from pydantic_deep._pause_check import check_can_pause
 from pydantic_deep._toolsets.tool_schema import ToolSchema
-from pydantic_deep.extensions import Preview, SupportsApprovalGate, find_capabilities
+from pydantic_deep.extensions import Preview
 
 TOOL_NAME = 'ask_user'
 
@@ -37,11 +38,7 @@ class AskUser(AbstractCapability[object]):
         Raises:
             UserError: It has no approvals.
         """
-        if not find_capabilities(ctx, SupportsApprovalGate):
-            raise UserError(
-                '`AskUser` pauses the run, and this agent cannot pause. Pass `interrupt_on={}` to `create_deep_agent`, '
-                'or add `Approvals()` and the output type `DeferredToolRequests`.'
-            )
+        check_can_pause(ctx, 'AskUser')
 
     async def preview(
         self, ctx: RunContext[object], *, call: ToolCallPart, tool_def: ToolDefinition, args: dict[str, Any]

@@ -46,6 +46,7 @@ from pydantic_deep.cli.commands._options import (
     NoProjectContextOption,
     NoStoreOption,
     NoUserSkillsOption,
+    PlanOption,
     SandboxOption,
     SkillsOption,
     StoreOption,
@@ -178,6 +179,7 @@ def _run(
     no_user_skills: NoUserSkillsOption = False,
     no_project_context: NoProjectContextOption = False,
     ask_user: AskUserOption = False,
+    plan: PlanOption = False,
     continues: ContinueOption = False,
     base: FromOption = None,
     instructions: InstructionsOption = None,
@@ -202,7 +204,17 @@ def _run(
     if no_store and approvals is ApprovalMode.pause:
         raise typer.BadParameter('a paused turn has to be stored. Omit --no-store.')
     options = AgentOptions(
-        directory, agent, model, sandbox, skills, no_user_skills, no_project_context, ask_user, max_tokens, max_cost
+        directory,
+        agent,
+        model,
+        sandbox,
+        skills,
+        no_user_skills,
+        no_project_context,
+        ask_user,
+        plan,
+        max_tokens,
+        max_cost,
     )
     raise run_task(start, options, text, approvals=approvals, json=json)
 
@@ -286,6 +298,7 @@ def _chat(
     no_user_skills: NoUserSkillsOption = False,
     no_project_context: NoProjectContextOption = False,
     ask_user: AskUserOption = False,
+    plan: PlanOption = False,
     continues: ContinueOption = False,
     base: FromOption = None,
     instructions: InstructionsOption = None,
@@ -305,7 +318,17 @@ def _chat(
         environment, store, no_store=no_store, continues=continues, base=base, instructions=instructions
     )
     options = AgentOptions(
-        directory, agent, model, sandbox, skills, no_user_skills, no_project_context, ask_user, max_tokens, max_cost
+        directory,
+        agent,
+        model,
+        sandbox,
+        skills,
+        no_user_skills,
+        no_project_context,
+        ask_user,
+        plan,
+        max_tokens,
+        max_cost,
     )
     with exit_on_error(json=False):
         settings = options.settings(environment)

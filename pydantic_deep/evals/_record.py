@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, cast
 
-from pydantic_ai.messages import UserContent
+from pydantic_ai.messages import TextContent, UserContent
 
 from pydantic_deep.versions import AgentVersion, VersionedAgent
 
@@ -115,7 +115,11 @@ def _are_completed(version: AgentVersion[Any, Any]) -> bool:
     return bool(version.todos) and all(todo.status == 'completed' for todo in version.todos)
 
 
+def _text_of(item: UserContent) -> str:
+    return item if isinstance(item, str) else item.content if isinstance(item, TextContent) else ''
+
+
 def _name_of(prompt: str | Sequence[UserContent], id: str) -> str:
-    text = prompt if isinstance(prompt, str) else ' '.join(part for part in prompt if isinstance(part, str))
+    text = prompt if isinstance(prompt, str) else ' '.join(filter(None, map(_text_of, prompt)))
     words = re.findall(r'[a-z0-9]+', text.lower())[:5]
     return '-'.join([*words, id[-8:]])

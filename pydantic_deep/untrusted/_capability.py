@@ -12,7 +12,8 @@ from pydantic_ai.exceptions import ToolFailedError, ToolRetryError
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
 
 from pydantic_deep._messages.summary_metadata import CarriedOver
-from pydantic_deep.extensions import SupportsApprovalGate, SupportsReadPaths, find_capabilities
+from pydantic_deep._pause_check import check_can_pause
+from pydantic_deep.extensions import SupportsReadPaths, find_capabilities
 
 from ._outward import TrustedFiles, is_outward, trusted_files
 from ._sources import (
@@ -99,11 +100,7 @@ class UntrustedContent(AbstractCapability[object]):
         Raises:
             UserError: It has no approvals.
         """
-        if not find_capabilities(ctx, SupportsApprovalGate):
-            raise UserError(
-                '`UntrustedContent` requires approvals, and this agent cannot pause. Pass `interrupt_on={}` to '
-                '`create_deep_agent`, or add `Approvals()` and the output type `DeferredToolRequests`.'
-            )
+        check_can_pause(ctx, 'UntrustedContent')
 
     async def before_model_request(
         self, ctx: RunContext[object], request_context: ModelRequestContext

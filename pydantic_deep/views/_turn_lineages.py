@@ -182,5 +182,11 @@ def prompt_text(content: object) -> str:
     """Return the text of a stored prompt, with `[media]` for each media part."""
     if isinstance(content, str):
         return content
-    pieces = cast('list[object]', content) if isinstance(content, list) else []
-    return '\n'.join(piece if isinstance(piece, str) else '[media]' for piece in pieces)
+    return '\n'.join(map(_piece_text, cast('list[object]', content) if isinstance(content, list) else []))
+
+
+def _piece_text(piece: object) -> str:
+    if isinstance(piece, str):
+        return piece
+    tagged = cast('dict[str, object]', piece) if isinstance(piece, dict) else {}
+    return str(tagged['content']) if tagged.get('kind') in ('text-content', 'structured-content') else '[media]'

@@ -162,7 +162,7 @@ async def test_grant_cannot_answer_a_question() -> None:
 async def test_agent_that_cannot_pause_is_refused() -> None:
     """An agent without approvals cannot ask: its run ends before the first request with what to pass."""
     agent = Agent(ScriptedModel('Done.'), capabilities=[AskUser()])
-    with pytest.raises(UserError, match='Pass `interrupt_on=\\{\\}` to `create_deep_agent`'):
+    with pytest.raises(UserError, match=r'`AskUser` requires approvals.*Pass `interrupt_on=\{\}`'):
         await agent.run('go')
 
 

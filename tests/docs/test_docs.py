@@ -79,6 +79,11 @@ SCRIPTS: dict[str, list[Step]] = {
         edit('prices.csv', 'tea,2', 'tea,3'),
         'Tea costs 3 now.',
     ],
+    'Raise all prices by one.': [
+        ToolCallPart('propose_plan', {'plan': 'Write 4 and 3 to prices.csv.'}),
+        write('prices.csv', 'cake,4\ntea,3\n'),
+        'The prices are 4 and 3.',
+    ],
     'Set up a database.': [
         ToolCallPart('ask_user', {'question': 'Which database?', 'choices': ['SQLite', 'PostgreSQL']}),
         'PostgreSQL is set up.',

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from pydantic_ai import Agent
-from pydantic_ai.messages import BinaryContent
+from pydantic_ai.messages import BinaryContent, TextContent
 
 from pydantic_deep import Approve, Deny, Edit, LocalBackend, Respond, StateBackend, Subagent, create_deep_agent
 from pydantic_deep.deps import DeepAgentDeps
@@ -48,7 +48,7 @@ async def test_case_has_the_prompt_the_files_and_the_result(record: RecordCase):
 
 async def test_name_consists_of_the_prompt_and_the_id(store: Store):
     versions = VersionedAgent(agent_of('Hi', 'Hi'), store)
-    version = await (await versions.create()).advance(['Add up: the SALES of this year!', 'Now.'])
+    version = await (await versions.create()).advance([TextContent('Add up: the SALES of this'), 'year! Now.'])
     assert (await record_case(versions, version.id)).name == f'add-up-the-sales-of-{version.id[-8:]}'
     silent = await version.advance([BinaryContent(data=b'png', media_type='image/png')])
     assert (await record_case(versions, silent.id)).name == silent.id[-8:]

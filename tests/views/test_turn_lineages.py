@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from pydantic_ai import BinaryContent
+from pydantic_ai.messages import TextContent
 
 from pydantic_deep import StateBackend, create_deep_agent
 from pydantic_deep.store import Commit, SqlStore, Store, VersionFilter, VersionRecord, new_id
@@ -24,6 +25,14 @@ async def test_prompt_marks_each_media_part(store: SqlStore):
     version = await (await agent.create()).advance(['Look', BinaryContent(b'\x89PNG', media_type='image/png')])
 
     assert (await StoreReader(store).version(version.record)).prompt == 'Look\n[media]'
+
+
+async def test_prompt_shows_texts_with_metadata(store: SqlStore):
+    """A text to which a program has added metadata is text for people."""
+    agent = VersionedAgent(create_deep_agent(ScriptedModel('Nice.')), store)
+    version = await (await agent.create()).advance([TextContent('Look', metadata={'id': 1}), 'here'])
+
+    assert (await StoreReader(store).version(version.record)).prompt == 'Look\nhere'
 
 
 async def test_page_cost_does_not_depend_on_its_position():

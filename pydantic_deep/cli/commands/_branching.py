@@ -38,6 +38,7 @@ from ._options import (
     ModelOption,
     NoProjectContextOption,
     NoUserSkillsOption,
+    PlanOption,
     SandboxOption,
     SkillsOption,
     StoreOption,
@@ -185,6 +186,7 @@ def _branch(
     no_user_skills: NoUserSkillsOption = False,
     no_project_context: NoProjectContextOption = False,
     ask_user: AskUserOption = False,
+    plan: PlanOption = False,
     store: StoreOption = None,
     json: JsonOption = False,
     max_tokens: BudgetOption = MAX_TOKENS,
@@ -199,7 +201,17 @@ def _branch(
     start = ConversationStart(environment, store, no_store=False, continues=False, base=base)
     text = read_task(task)
     options = AgentOptions(
-        directory, agent, model, sandbox, skills, no_user_skills, no_project_context, ask_user, max_tokens, max_cost
+        directory,
+        agent,
+        model,
+        sandbox,
+        skills,
+        no_user_skills,
+        no_project_context,
+        ask_user,
+        plan,
+        max_tokens,
+        max_cost,
     )
     raise run_task(start, options, text, approvals=approvals, json=json, branch=name)
 

@@ -157,6 +157,9 @@ AgentOption = Annotated[
 NoProjectContextOption = Annotated[
     bool, typer.Option('--no-project-context', help='Ignore the instructions in AGENTS.md and CLAUDE.md.')
 ]
+PlanOption = Annotated[
+    bool, typer.Option('--plan', help='Plan first: the agent changes nothing until you have accepted its plan.')
+]
 AskUserOption = Annotated[bool, typer.Option('--ask-user', help='Let the agent ask you questions.')]
 SandboxOption = Annotated[
     bool,

@@ -37,6 +37,7 @@ class AgentOptions:
     no_user_skills: bool
     no_project_context: bool
     ask_user: bool
+    plan: bool
     max_tokens: int
     max_cost: Decimal | None
 
@@ -56,6 +57,7 @@ class AgentOptions:
             user_skills=not self.no_user_skills,
             project_context=not self.no_project_context,
             ask_user=self.ask_user,
+            plan_mode=self.plan,
             sandbox=self.sandbox,
         )
 
@@ -90,7 +92,7 @@ def run_task(
                     await _check_branch_name(conversation, branch, start.base or HEAD)
                 turn = await choose_presenter(json=json)(
                     runtime,
-                    partial(run_turn, conversation, task, branch=branch),
+                    partial(run_turn, conversation, task, branch=branch, plan=options.plan or None),
                     make_decider=decider_for(approvals, ApprovalPrompter(environment=environment)),
                 )
             return turn.exit_code

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 import anyio
 from pydantic_ai import AgentRunResultEvent, AgentStreamEvent, CancellationToken, RunCancelled
+from pydantic_ai.messages import UserContent
 from pydantic_ai.usage import RunUsage
 
 from pydantic_deep.approvals import Decision
@@ -18,6 +19,7 @@ from pydantic_deep.budgets import BudgetExceededError
 from pydantic_deep.cli.approvals._policy import CallAnswer, Decider, NotPendingError, answer_event, check_unanswered
 from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.deps import DeepAgentDeps
+from pydantic_deep.plan_mode import with_plan_mode
 from pydantic_deep.retries import ModelRetriedEvent
 from pydantic_deep.store import ApprovalAnsweredError
 from pydantic_deep.streaming import (
@@ -86,7 +88,13 @@ class TurnReport:
 
 
 async def run_turn(
-    conversation: Conversation, task: str, *, branch: str | None = None, stop: CancellationToken, observer: TurnObserver
+    conversation: Conversation,
+    task: str,
+    *,
+    branch: str | None = None,
+    plan: bool | None = None,
+    stop: CancellationToken,
+    observer: TurnObserver,
 ) -> TurnReport:
     """Run the agent on a task until it answers, pauses for approvals, fails or is cancelled.
 
@@ -94,10 +102,11 @@ async def run_turn(
         conversation: The conversation to continue. Its tip is the version of this turn afterwards.
         task: The prompt.
         branch: The name of a new branch for this turn.
+        plan: Whether to switch plan mode on or off. `None` leaves it as it is.
         stop: Cancels the turn.
         observer: Receives events and decides pending calls.
     """
-    return await _TurnRunner(conversation, observer, stop).run(task, branch=branch)
+    return await _TurnRunner(conversation, observer, stop).run(task, branch=branch, plan=plan)
 
 
 async def resume_turn(
@@ -137,13 +146,15 @@ class _TurnRunner:
         self._answered: set[str] = set()
         self._is_suspended = False
 
-    async def run(self, task: str, *, branch: str | None = None, paused: Version | None = None) -> TurnReport:
+    async def run(
+        self, task: str, *, branch: str | None = None, plan: bool | None = None, paused: Version | None = None
+    ) -> TurnReport:
         runtime = self._runtime
         runtime.backend.start_turn()
         self._show(StartEvent(model=runtime.model, prompt=task, directory=runtime.directory))
         error: Exception | None = None
         try:
-            await self._work(task, branch, paused)
+            await self._work(task if plan is None else with_plan_mode(task, is_on=plan), branch, paused)
         except EXPECTED_ERRORS as caught:
             error = caught
         except Exception as caught:
@@ -156,7 +167,7 @@ class _TurnRunner:
             end=end, error=error_event, has_answered=bool(self._answered), has_next_command=has_next_command
         )
 
-    async def _work(self, task: str, branch: str | None, version: Version | None) -> None:
+    async def _work(self, task: str | list[UserContent], branch: str | None, version: Version | None) -> None:
         """Run the agent until it answers or its pending calls stay undecided."""
         conversation = self._conversation
         if version is None:

@@ -20,6 +20,7 @@ from pydantic_deep.ask_user import AskUser
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli.approvals._policy import ApprovalMode, interrupt_on
 from pydantic_deep.deps import DeepAgentDeps
+from pydantic_deep.plan_mode import PlanMode
 from pydantic_deep.project_context import ProjectContext
 from pydantic_deep.retries import ModelRetriedEvent, Retries
 from pydantic_deep.skills import BUNDLED_SKILLS, SkillDirectory, Skills
@@ -78,6 +79,8 @@ class Settings(BaseModel):
     """Whether the agent receives the instructions in `AGENTS.md` files."""
     ask_user: bool = False
     """Whether the agent can ask the user questions."""
+    plan_mode: bool = False
+    """Whether the agent can be asked for a plan before it changes anything."""
     sandbox: bool = False
     """Whether the agent runs commands, in a sandbox."""
 
@@ -162,6 +165,7 @@ def create_runtime(
     chosen: list[AbstractCapability[object]] = [
         *([ProjectContext(host_directory=settings.directory)] * settings.project_context),
         *([AskUser()] * settings.ask_user),
+        *([PlanMode(starts_on=False)] * settings.plan_mode),
     ]
     agent: AbstractAgent[DeepAgentDeps, Output]
     if settings.agent is not None:

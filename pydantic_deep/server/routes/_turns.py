@@ -10,13 +10,15 @@ from typing import Annotated, Any, cast
 import anyio
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import JSONResponse
+from pydantic_ai.messages import UserContent
 from pydantic_ai.settings import ModelSettings
 
+from pydantic_deep.plan_mode import has_plan_mode, with_plan_mode
 from pydantic_deep.server._agents import ServedAgent
 from pydantic_deep.server._run_start import start_run
 from pydantic_deep.server._state import ServerState
 from pydantic_deep.server.access._authentication import UNAVAILABLE_ERRORS
-from pydantic_deep.server.access._ownership import AuthorizedRun, ServedVersion
+from pydantic_deep.server.access._ownership import Access, AuthorizedRun, ServedVersion
 from pydantic_deep.server.http._errors import ServerError, describe_errors
 from pydantic_deep.server.http._json_route import JsonRoute
 from pydantic_deep.server.runs._event_stream import (
@@ -129,7 +131,7 @@ async def create_turn(conversation: str, body: NewTurn, turn: RequestedTurn) -> 
     """
     own = await turn.access.conversation(conversation)
     version = await turn.access.version_in(own, body.from_version)
-    return await turn.run(version, body, options_from(body))
+    return await turn.run(version, body, options_from(turn.access, version, body))
 
 
 @router.post(
@@ -142,7 +144,7 @@ async def create_turn(conversation: str, body: NewTurn, turn: RequestedTurn) -> 
 async def create_branch(version: str, body: NewBranch, turn: RequestedTurn) -> Response:
     """Starts a turn from any version. The head moves only if that version is the head."""
     base = await turn.access.version(version)
-    return await turn.run(base, body, options_from(body))
+    return await turn.run(base, body, options_from(turn.access, base, body))
 
 
 @router.post(
@@ -317,7 +319,19 @@ async def _resume(state: ServerState, agent: ServedAgent, run_id: str) -> None:
         state.runs.resuming.pop(run_id, None)
 
 
-def options_from(body: NewBranch) -> TurnOptions:
-    """Return the turn options that a client sent."""
+def options_from(access: Access, version: ServedVersion, body: NewBranch) -> TurnOptions:
+    """Return the turn options that a client sent.
+
+    Raises:
+        ServerError: The client switches plan mode, and the agent has none.
+    """
     settings = {} if body.model_settings is None else body.model_settings.model_dump(exclude_none=True)
-    return TurnOptions(prompt=body.prompt, branch=body.branch, model_settings=cast('ModelSettings', settings))
+    prompt: str | list[UserContent] = body.prompt
+    if body.plan_mode is not None:
+        if not has_plan_mode(access.agent(version.agent_name).agent):
+            raise ServerError(
+                'invalid',
+                f'The agent {version.agent_name!r} has no plan mode. Omit `plan_mode`, or serve it with `PlanMode`.',
+            )
+        prompt = with_plan_mode(prompt, is_on=body.plan_mode)
+    return TurnOptions(prompt=prompt, branch=body.branch, model_settings=cast('ModelSettings', settings))

@@ -59,6 +59,8 @@ class NewBranch(_Turn):
     """A name for the new branch."""
     model_settings: TurnSettings | None = None
     """Model settings for this turn."""
+    plan_mode: bool | None = None
+    """Whether to switch plan mode on or off with this prompt, for an agent with `PlanMode`. Null leaves it as it is."""
 
 
 class NewTurn(NewBranch):

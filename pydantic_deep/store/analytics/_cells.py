@@ -163,6 +163,8 @@ _CALLS: Final = frozenset({'tool-call', 'builtin-tool-call', 'native-tool-call'}
 _RETURNS: Final = frozenset({'tool-return', 'builtin-tool-return', 'native-tool-return', 'retry-prompt'})
 _QUIET: Final = frozenset({'thinking', 'system-prompt'})
 """Kinds of parts with text that is not part of the dialogue."""
+_TAGGED_TEXTS: Final = frozenset({'text-content', 'structured-content'})
+"""Kinds of items of a prompt that are texts with metadata of a program."""
 
 
 def _role(message: JsonObject, parts: Iterable[JsonObject]) -> str:
@@ -181,6 +183,8 @@ def _part_texts(part: JsonObject) -> Iterator[str]:
     for item in _list(content) or [content]:
         if isinstance(item, str):
             yield item
+        elif part.get('part_kind') == 'user-prompt' and _mapping(item).get('kind') in _TAGGED_TEXTS:
+            yield str(_mapping(item)['content'])
         elif not _is_media(item):
             yield json.dumps(item, ensure_ascii=False)
 

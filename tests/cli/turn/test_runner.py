@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -12,6 +13,7 @@ from inline_snapshot import snapshot
 from pydantic_ai import CancellationToken
 from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
+from typer.testing import Result
 
 from pydantic_deep.approvals import Approve, Decision, Deny, Edit, PendingApproval
 from pydantic_deep.cli.approvals._policy import ApprovalMode, CallAnswer, Decider, allow_all, pause_all
@@ -404,3 +406,25 @@ async def test_refused_answer_without_another_answer_fails_the_turn(
     _, turn = await run(conversation)
     assert turn.end.status == 'failed'
     assert 'is not open any more' in str(message_of(turn))
+
+
+def test_plan_is_accepted_at_the_terminal_before_anything_changes(
+    invoke: Callable[..., Result], make_terminal: Callable[..., Any], work: Path
+) -> None:
+    """With `--plan`, the write before the accepted plan is refused, and the one after it runs."""
+    write, plan = call('write_file', path='/a.txt', content='a'), call('propose_plan', plan='1. Write /a.txt.')
+    model = ScriptedModel(write, plan, write, 'Done.')
+    result = invoke('run', 'Go', '--plan', model=model, terminal=make_terminal('y', 'y'))
+    assert (result.exit_code, result.stdout) == (0, 'Done.\n')
+    assert (work / 'a.txt').read_text() == 'a'
+    assert 'Plan mode is on' in str(model.requests[1].messages[-1])
+
+
+def test_next_task_continues_without_a_plan(
+    invoke: Callable[..., Result], make_terminal: Callable[..., Any], work: Path
+) -> None:
+    """Plan mode ends with the accepted plan, and a later task is planned only with the option."""
+    plan, write = call('propose_plan', plan='1. Nothing.'), call('write_file', path='/a.txt', content='a')
+    assert invoke('run', 'Go', '--plan', model=ScriptedModel(plan, 'Done.'), terminal=make_terminal('y')).exit_code == 0
+    result = invoke('run', 'Go', '-c', model=ScriptedModel(write, 'Done.'), terminal=make_terminal('y'))
+    assert (result.exit_code, (work / 'a.txt').read_text()) == (0, 'a')

@@ -11,7 +11,7 @@ from pydantic_ai import UsageLimits
 from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
 from pydantic_ai.models.function import AgentInfo
 
-from pydantic_deep import DeepAgentDeps, create_deep_agent
+from pydantic_deep import DeepAgentDeps, PlanMode, create_deep_agent
 from pydantic_deep.server import ServerSettings
 from pydantic_deep.streaming import current_session_id
 from pydantic_deep.subagents import Subagent
@@ -382,3 +382,25 @@ async def test_pool_counts_runs_and_log_bytes(served: Served, ada: Client):
 
     assert runs.running_count == 0
     assert 0 < runs.log_memory_bytes == runs.log_bytes < 10_000
+
+
+async def test_plan_mode_is_switched_by_a_turn(serve: Serve) -> None:
+    """A turn switches plan mode on and off: the file is written only by the turn that is not in plan mode."""
+    write = call('write_file', path='x', content='x')
+    model = ScriptedModel(write, 'planning', write, 'written')
+    agent = create_deep_agent(model, interrupt_on={}, capabilities=[PlanMode(starts_on=False)])
+    async with serve(agents={'planner': agent}) as served, served.client(await served.key('run')) as ada:
+        path = await begin(ada, 'planner')
+        await ada.post(f'{path}/turns', json={'prompt': 'a', 'plan_mode': True})
+        await ada.post(f'{path}/turns', json={'prompt': 'b', 'plan_mode': False})
+        log = (await ada.get(f'{path}/versions')).json()['items']
+    results = [str(request.messages[-1]) for request in model.requests[1::2]]
+    assert ['Plan mode is on' in result for result in results] == [True, False]
+    assert {version['prompt'] for version in log} >= {'a', 'b'}
+
+
+async def test_plan_mode_of_an_agent_without_it_is_refused(ada: Client) -> None:
+    """The request is refused instead of running without a plan."""
+    response = await ada.post(f'{await begin(ada)}/turns', json={'prompt': 'a', 'plan_mode': True})
+    assert response.status_code == 422
+    assert "The agent 'analyst' has no plan mode" in response.text

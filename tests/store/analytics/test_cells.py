@@ -13,6 +13,7 @@ from pydantic_ai.messages import (
     ModelRequest,
     ModelResponse,
     SystemPromptPart,
+    TextContent,
     TextPart,
     ThinkingPart,
     ToolCallPart,
@@ -44,7 +45,7 @@ def test_prompt_has_its_text_and_counts_its_media() -> None:
         'Look.',
         ImageUrl(url='https://example.com/a.png'),
         BinaryContent(data=b'x', media_type='image/png'),
-        'Well?',
+        TextContent('Well?', metadata={'id': 1}),
     ]
     cells, returns = of(ModelRequest(parts=[SystemPromptPart('Be kind.'), UserPromptPart(content)]))
     assert (cells['role'], cells['text'], cells['part_count'], cells['media_count']) == ('user', 'Look.\n\nWell?', 2, 2)
