@@ -278,6 +278,7 @@ def test_every_public_name_is_listed() -> None:
                 'TurnStoppedError',
             ],
             'pydantic_deep.loops': ['LoopDetection', 'RepeatedCallEvent', 'RepeatedCallsError'],
+            'pydantic_deep.memory': ['MemoryRevision', 'RevisionNotFoundError', 'VersionedMemory'],
             'pydantic_deep.models': ['Model'],
             'pydantic_deep.plan_mode': ['PlanMode', 'accepted_plan', 'has_plan_mode', 'with_plan_mode'],
             'pydantic_deep.project_context': ['ProjectContext'],

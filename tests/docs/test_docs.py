@@ -84,6 +84,7 @@ SCRIPTS: dict[str, list[Step]] = {
         write('prices.csv', 'cake,4\ntea,3\n'),
         'The prices are 4 and 3.',
     ],
+    'I drink tea, remember that.': [ToolCallPart('write_memory', {'content': 'Drinks tea.'}), 'I will.'],
     'Set up a database.': [
         ToolCallPart('ask_user', {'question': 'Which database?', 'choices': ['SQLite', 'PostgreSQL']}),
         'PostgreSQL is set up.',
@@ -240,6 +241,8 @@ EXAMPLES = list(find_examples(*(str(ROOT / source) for source in SOURCES)))
 def test_block_runs_and_prints_the_documented_output(example: CodeExample, eval_example: EvalExample) -> None:
     if example.path == SANDBOX and shutil.which('bwrap') is None:
         pytest.skip('bubblewrap is not installed: apt-get install bubblewrap')
+    if 'pydantic_ai_harness' in example.source:
+        pytest.importorskip('pydantic_ai_harness', reason='the harness pins pydantic-ai to an older release')
     eval_example.set_config(quotes='single', line_length=120)
     run = eval_example.run_print_update if eval_example.update_examples else eval_example.run_print_check
     failure = None
