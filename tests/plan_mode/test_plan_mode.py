@@ -210,7 +210,7 @@ async def test_prompt_switches_the_mode() -> None:
     agent = make_agent(ScriptedModel('1', WRITE, '2', WRITE, '3', WRITE, '4'), PlanMode(starts_on=False))
     deps, history = DeepAgentDeps(backend=StateBackend()), list[ModelMessage]()
     outcomes: list[bool] = []
-    for prompt in ('a', with_plan_mode('b'), 'c', with_plan_mode('d', is_on=False)):
+    for prompt in ('a', with_plan_mode('b'), ['c'], with_plan_mode('d', is_on=False)):
         result = await agent.run(prompt, deps=deps, message_history=history)
         history = result.all_messages()
         outcomes += [content == REFUSED for _, content in results(result.new_messages())]
@@ -289,6 +289,22 @@ async def test_mode_and_plan_survive_a_summary(decision: Decision, refused: bool
     summary = next(part for part in third.all_messages()[0].parts if isinstance(part, CompactionPart))
     assert (f'Accepted plan:\n{PLAN}' in str(summary.content)) is (plan is not None)
     assert ('Plan mode:\non.' in str(summary.content)) is refused
+
+
+async def test_summary_of_a_conversation_without_plans_is_unchanged() -> None:
+    """A conversation that was never in plan mode has nothing about it in its summary."""
+    agent = make_agent(
+        ScriptedModel('a', 'b', 'c'),
+        PlanMode(starts_on=False),
+        Summarization(
+            trigger=Messages(4), keep=Messages(1), summarizer=ScriptedModel(then=lambda messages, info: 'Summary.')
+        ),
+    )
+    history: list[ModelMessage] = []
+    for prompt in 'xyz':
+        history = (await agent.run(prompt, deps=DeepAgentDeps(), message_history=history)).all_messages()
+    assert 'Summary.' in str(history[0])
+    assert 'Plan mode' not in str(history)
 
 
 async def test_cost_is_one_short_tool() -> None:
