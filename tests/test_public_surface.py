@@ -706,6 +706,7 @@ def test_every_public_name_is_listed() -> None:
                 'RequestDifference',
                 'ResultDifference',
                 'SubagentThread',
+                'SupportsFilling',
                 'SuspendedRun',
                 'ThreadEvent',
                 'TurnOptions',

@@ -21,7 +21,7 @@ from pydantic_deep.streaming import EndEvent, RunEvents, StartEvent, StreamEvent
 from pydantic_deep.versions import (
     AgentVersion,
     ApprovalsPendingError,
-    ConversationDirectories,
+    SupportsFilling,
     TurnOptions,
     TurnStream,
     VersionedAgent,
@@ -103,7 +103,7 @@ class QueuedTurn:
             base = await self._agent.conversation(run.conversation_id, backend=backend).head()
         else:
             base = await self._agent.load(run.base_id, backend=backend)
-        if isinstance(self._make_backend, ConversationDirectories):
+        if isinstance(self._make_backend, SupportsFilling):
             await self._make_backend.fill(self._store, base.record)
         return base
 

@@ -23,7 +23,7 @@ from pydantic_deep.store import (
     StoreUnavailableError,
 )
 from pydantic_deep.streaming import StreamEvent
-from pydantic_deep.versions import ConversationDirectories, VersionedAgent, has_moved_on
+from pydantic_deep.versions import SupportsFilling, VersionedAgent, has_moved_on
 
 from ._log_writer import LogWriter
 from ._protocol import Dispatcher
@@ -114,8 +114,8 @@ class Worker:
         store: The store, which stays open as long as the worker runs.
         dispatcher: Delivers runs; without it, the worker finds them in the store.
         concurrency: The maximum number of runs at the same time.
-        make_backend: Returns the files of a conversation, if the store cannot open them itself. The worker fills
-            `ConversationDirectories` before turns, and removes idle ones.
+        make_backend: Returns the files of a conversation, if the store cannot open them itself. If it
+            supports that, as `ConversationDirectories` does, the worker fills them before turns, and removes idle ones.
         drain_seconds: How long running runs may take to end when the worker stops. The others are given back.
         retention_seconds: How long the records and events of ended runs remain in the queue.
         on_event: Called when a run begins, is taken over, ends, or is given back.
@@ -204,7 +204,7 @@ class Worker:
             (self._look_for_cancellations, CANCEL_SECONDS),
             (self._report, BEAT_SECONDS),
         ]
-        if isinstance(self._make_backend, ConversationDirectories):
+        if isinstance(self._make_backend, SupportsFilling):
             loops.append((partial(self._clean_up, self._make_backend), CLEAN_SECONDS))
         if self._dispatcher is not None:
             loops.append((partial(self._work, self._dispatcher), ORPHAN_SECONDS))
@@ -327,7 +327,7 @@ class Worker:
     async def _work(self, dispatcher: Dispatcher) -> None:
         await dispatcher.work(self.execute, agent_names=list(self._agents), concurrency=self._concurrency)
 
-    async def _clean_up(self, directories: ConversationDirectories) -> None:
+    async def _clean_up(self, directories: SupportsFilling) -> None:
         await directories.clean_up(self._store)
 
     async def _look_for_runs(self) -> None:

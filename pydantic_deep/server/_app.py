@@ -12,6 +12,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.store import SqlStore
+from pydantic_deep.versions import ConversationDirectories
 
 from ._agents import AnyAgent, check_agents
 from ._lifespan import serving
@@ -51,8 +52,9 @@ def create_app(
         store: The store of conversations, keys and audit records.
         settings: The settings of the operator. By default, they are read from the environment.
         make_deps: Creates the deps of each run. A `VersionedAgent` uses its own instead.
-        make_backend: Returns the files of a conversation, by its owner and its id. By default, each starts with an
-            empty `StateBackend`, and versions contain its files. It must never return the same for two owners.
+        make_backend: Returns the files of a conversation, by its owner and its id. By default, each has a directory in
+            the setting `work_dir`, or without it starts with an empty `StateBackend`; versions contain its files. It must
+            never return the same for two owners.
 
     Raises:
         InvalidAgentsError: An agent cannot be served.
@@ -60,6 +62,8 @@ def create_app(
     """
     check_agents(agents, store)
     settings = settings or load_settings()
+    if make_backend is None and settings.work_dir is not None:
+        make_backend = ConversationDirectories(settings.work_dir)
     metrics = ServerMetrics()
     app = FastAPI(
         title='pydantic-deep',

@@ -16,7 +16,7 @@ from pydantic_ai.usage import UsageLimits
 from pydantic_deep._checks import check_names, check_prompt
 from pydantic_deep.approvals import ApprovalChangedError, ApprovalError, Decision, answer_approvals
 from pydantic_deep.store import ApprovalAnsweredError
-from pydantic_deep.versions import TurnOptions
+from pydantic_deep.versions import SupportsFilling, TurnOptions
 
 from ._state import ServerState
 from .access._ownership import Access, AuthorizedConversation, ServedVersion
@@ -66,6 +66,8 @@ async def start_run(
     if branch is not None and branch in {known.name for known in await state.store.branches(version.conversation_id)}:
         raise ServerError('conflict', f'The conversation already has a branch {branch!r}. Choose another name.')
     await _refuse_if_busy(state, version)
+    if isinstance(state.make_backend, SupportsFilling) and not state.hands_over:
+        await state.make_backend.fill(state.store, version.record)
     await version.check_directory()
     conversation = await state.store.conversation(version.conversation_id)
     options = replace(

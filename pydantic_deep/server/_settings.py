@@ -111,8 +111,8 @@ class ServerSettings(BaseSettings):
     dispatcher: Annotated[str, AfterValidator(check_dispatcher_url)] | None = Field(default=None, repr=False)
     """The URL of the engine that delivers runs to workers. Default: workers look for runs in the store."""
     work_dir: Path | None = None
-    """The parent of the directories of conversations on the machine of a `pydantic-deep worker`, which opens them without
-    commands. Default: a worker opens files where their versions say."""
+    """The parent of the directories of conversations on the machine of a server or worker, which fills them before turns
+    and opens them without commands. Default: files are in memory, or where their versions say."""
     log_retention_seconds: NonNegativeFloat = 600
     """How long the log of an ended run is cached for clients that reconnect. After that, its events are rebuilt from
     the store."""

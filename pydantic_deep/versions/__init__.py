@@ -58,7 +58,7 @@ from .errors import (
     WorkspaceReplacedError,
 )
 from .files._backend_descriptions import runs_commands, workspace_key
-from .files._conversation_directories import ConversationDirectories
+from .files._conversation_directories import ConversationDirectories, SupportsFilling
 from .files._gitignore import GitignoreRules
 from .files._protected_files import ProtectedFilesWarning
 from .files._run_files import UnversionedFilesWarning
@@ -90,6 +90,7 @@ __all__ = (
     'RequestDifference',
     'ResultDifference',
     'SubagentThread',
+    'SupportsFilling',
     'SuspendedRun',
     'ThreadEvent',
     'TurnOptions',

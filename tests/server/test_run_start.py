@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pydantic_deep import create_deep_agent
+from pydantic_deep.server import ServerSettings
 from pydantic_deep.testing import ScriptedModel, call
 
 from .conftest import Client, MakeClient, Serve
@@ -135,3 +138,25 @@ async def test_blank_session_id_is_refused_on_compatible_routes(
     answer = await ada.post(path, json=sent)
     assert (answer.status_code, 'session_id' in answer.text) == (status, True), answer.text
     assert (await ada.get('/api/conversations')).json()['items'] == []
+
+
+async def test_server_fills_the_directory_of_its_setting_before_a_turn(
+    serve: Serve, settings: ServerSettings, tmp_path: Path
+) -> None:
+    """A turn works in the directory of its conversation, with the files of its base, also after the files were lost."""
+    write = call('write_file', path='/a.txt', content='x')
+    agent = create_deep_agent(ScriptedModel(write, 'Written.', call('read_file', path='/a.txt'), 'Read.'))
+    settings = settings.model_copy(update={'work_dir': tmp_path / 'work'})
+    async with (
+        serve(agents={'analyst': agent}, settings=settings) as served,
+        served.client(await served.key('run')) as ada,
+    ):
+        path = (await ada.post('/api/conversations', json={'agent': 'analyst'})).headers['location']
+        assert (await ada.put(f'{path}/uploads/b.txt', content=b'y')).status_code < 300
+        first = (await ada.post(f'{path}/turns', json={'prompt': 'Write.'})).json()
+        directory = tmp_path / 'work' / path.rpartition('/')[2]
+        assert (first['state'], (directory / 'a.txt').read_bytes()) == ('complete', b'x')
+        shutil.rmtree(directory)
+        second = (await ada.post(f'{path}/turns', json={'prompt': 'Read.'})).json()
+        assert (second['state'], (directory / 'a.txt').read_bytes()) == ('complete', b'x')
+        assert (directory / 'uploads' / 'b.txt').read_bytes() == b'y'

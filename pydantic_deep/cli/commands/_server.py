@@ -111,12 +111,23 @@ def _serve(
     no_worker: Annotated[
         bool, typer.Option('--no-worker', help='Execute no runs here: `pydantic-deep worker` processes do.')
     ] = False,
+    work_dir: Annotated[
+        Path | None,
+        typer.Option(
+            '--work-dir',
+            metavar='DIR',
+            help='The parent of the directories of conversations on this machine, which are filled before turns and '
+            'removed when they are idle. Default: files are in memory, and in versions.',
+        ),
+    ] = None,
     config: ConfigOption = None,
 ) -> None:
     """Serve agents over HTTP, with a page for people and the APIs of OpenAI, Anthropic and Google for programs."""
     environment = context.find_object(Environment) or Environment()
     worker = False if no_worker else None
-    overrides = {'agents': agents, 'host': host, 'port': port, 'store': store, 'worker': worker}
+    overrides = {
+        'agents': agents, 'host': host, 'port': port, 'store': store, 'worker': worker, 'work_dir': work_dir
+    }  # fmt: skip
     with exit_on_error(json=False):
         settings = load_server_settings(config, overrides)
         from pydantic_deep.server import InvalidAgentsError, import_agents, serve

@@ -28,7 +28,7 @@ from pydantic_deep.store import (
     VersionRecord,
     new_id,
 )
-from pydantic_deep.versions import AgentVersion
+from pydantic_deep.versions import AgentVersion, SupportsFilling
 from pydantic_deep_backends import BackendProtocol
 
 RESERVED = 'server.'
@@ -125,7 +125,8 @@ class Access:
         return await agent.create(
             name=name,
             metadata={**(metadata or {}), OWNER: self.key.owner},
-            backend=self._backend(id),
+            # Directories are filled before the first turn, and do not exist yet.
+            backend=None if isinstance(self.state.make_backend, SupportsFilling) else self._backend(id),
             instructions=() if instructions is None else instructions,
             conversation_id=id,
         )

@@ -7,8 +7,9 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 import anyio.to_thread
 
@@ -33,10 +34,23 @@ _REMOVED = '.removed-'
 """The beginning of the names of directories that are being removed."""
 
 
-class ConversationDirectories:
-    """The directory of each conversation on this machine, `<root>/<conversation id>`, for workers on any machine.
+@runtime_checkable
+class SupportsFilling(Protocol):
+    """A function that opens the files of a conversation, and can also bring them to a version before a turn."""
 
-    A worker fills the directory before a turn: it writes the files that differ from those of the base, and removes
+    async def fill(self, store: Store, base: VersionRecord) -> Sequence[str]:
+        """Give a conversation the files of a version, unless it has them, and return the paths of the written ones."""
+        ...
+
+    async def clean_up(self, store: Store) -> Sequence[str]:
+        """Remove the files of idle conversations that the store has, and return the ids of the conversations."""
+        ...
+
+
+class ConversationDirectories:
+    """The directory of each conversation on this machine, `<root>/<conversation id>`, on any machine.
+
+    A worker or a server fills the directory before a turn: it writes the files that differ from those of the base, and removes
     those that the base does not have. The store records which version a directory has. Edits that no version has become
     a version before they are replaced. If they cannot, or a run works in the directory, the turn works on a view.
 
