@@ -55,12 +55,13 @@ from pydantic_deep.cli.commands._options import (
     exit_on_error,
     read_task,
 )
-from pydantic_deep.cli.commands._resume import Resumption, find_pending
+from pydantic_deep.cli.commands._resume import Resumption
 from pydantic_deep.cli.commands._server import keys_app, serve_app
 from pydantic_deep.cli.commands._skills import skills_app
 from pydantic_deep.cli.commands._store import store_app
 from pydantic_deep.cli.commands._task import AgentOptions, run_task
 from pydantic_deep.cli.commands._worker import worker_app
+from pydantic_deep.cli.history._pending import find_pending
 from pydantic_deep.cli.history._revisions import Revisions
 from pydantic_deep.cli.history._store import choose_store, open_chosen_store
 from pydantic_deep.cli.terminal._deferred_warnings import deferred_warnings

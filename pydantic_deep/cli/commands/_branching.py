@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from pydantic_deep.cli._environment import Environment
-from pydantic_deep.cli._schemas import CheckoutReport, MergeConflict, MergeReport
+from pydantic_deep.cli._schemas import CheckoutReport, MergeReport
 from pydantic_deep.cli.approvals._policy import ApprovalMode
+from pydantic_deep.cli.history._changes import check_out, merge_versions, rewind_to
 from pydantic_deep.cli.history._reader import VersionReader
-from pydantic_deep.cli.history._revisions import UnknownVersionError
 from pydantic_deep.cli.render._ids import HEAD, short_id
-from pydantic_deep.cli.render._log import count_files, summarize
-from pydantic_deep.cli.render._terminal_text import escape_invisible, first_line
+from pydantic_deep.cli.render._reports import describe_checkout, describe_merge, describe_unversioned
 from pydantic_deep.cli.turn._runtime import MAX_TOKENS
-from pydantic_deep.store import VersionFilter, VersionRecord
-from pydantic_deep.versions import VISIBLE_KINDS, MergeConflictError, UnversionedChangesError, workspace_key
-from pydantic_deep.views import Version
-from pydantic_deep_backends import LocalBackend
+from pydantic_deep.versions import UnversionedChangesError
 
 from ._history import EXIT_CODE_HELP, VERSION_HELP
 from ._options import (
@@ -69,25 +66,13 @@ def _rewind(
     """
 
     async def work(reader: VersionReader) -> CheckoutReport:
-        record = await reader.revisions.find(version)
-        head = await reader.revisions.find_head()
-        edit = await _restore_files(reader, record, force=True) if record.tree is not None else None
-        await reader.versions.conversation(record.conversation_id).move_to(await reader.versions.load(record.id))
-        return CheckoutReport(
-            version=await reader.views.version(await reader.store.version(record.id)),
-            edits=edit,
-            detached=[] if head is None else await _versions_left_behind(reader, head, record),
-        )
+        return await rewind_to(reader, await reader.revisions.find(version))
 
     done = read(context, directory, store, work, writes=True)
     if json:
         print_document(done)
-        return
-    _print_checkout(done)
-    if done.detached:
-        ids = ', '.join(short_id(id) for id in done.detached[:5]) + (', …' if len(done.detached) > 5 else '')
-        stay = '1 version after it stays' if len(done.detached) == 1 else f'{len(done.detached)} versions after it stay'
-        typer.echo(f'{stay} in the store: {ids}')
+    else:
+        _print_lines(describe_checkout(done))
 
 
 @changes_app.command('checkout', epilog=f'{VERSION_HELP}\n\n{EXIT_CODE_HELP}')
@@ -109,18 +94,17 @@ def _checkout(
     """
 
     async def work(reader: VersionReader) -> CheckoutReport:
-        record = await reader.revisions.find(version)
         try:
-            edit = await _restore_files(reader, record, force=force)
+            return await check_out(reader, await reader.revisions.find(version), force=force)
         except UnversionedChangesError as error:
-            raise error_exit(_describe_unversioned(error), 1) from None
-        return CheckoutReport(version=await reader.views.version(record), edits=edit, detached=[])
+            advice = 'Use --force to store them as a version first.'
+            raise error_exit(describe_unversioned(error, advice), 1) from None
 
     done = read(context, directory, store, work, writes=True)
     if json:
         print_document(done)
     else:
-        _print_checkout(done)
+        _print_lines(describe_checkout(done))
 
 
 @changes_app.command('merge', epilog=f'{VERSION_HELP}\n\n{EXIT_CODE_HELP}')
@@ -139,35 +123,16 @@ def _merge(
     """
 
     async def work(reader: VersionReader) -> MergeReport:
-        one, other = [await reader.versions.load((await reader.revisions.find(name)).id) for name in (ours, theirs)]
-        if await reader.contains(one.record, other.record):
-            return MergeReport(version=None, conflicts=[])
-        try:
-            merged = await one.merge(other)
-        except MergeConflictError as error:
-            return MergeReport(
-                version=None,
-                conflicts=[MergeConflict(path=conflict.path, kind=conflict.kind) for conflict in error.conflicts],
-            )
-        return MergeReport(version=await reader.views.version(merged.record), conflicts=[])
+        one, other = [await reader.revisions.find(name) for name in (ours, theirs)]
+        return await merge_versions(reader, one, other)
 
     merged = read(context, directory, store, work, writes=True)
     if json:
         print_document(merged)
-    elif merged.version is not None:
-        short = short_id(merged.version.id)
-        changed = count_files(merged.version.files_changed) or 'no file'
-        typer.echo(f'version {short} has the changes of both: {changed} merged in.')
-        typer.echo(f'To check out its files: pydantic-deep checkout {short}')
-    elif not merged.conflicts:
-        typer.echo('Already up to date.')
     else:
-        for conflict in merged.conflicts:
-            typer.echo(escape_invisible(f'conflict {conflict.path}: {conflict.kind}'), err=True)
-        typer.echo(
-            'Both made conflicting changes, and no version was created. Change one side with another turn, then merge again.',
-            err=True,
-        )
+        _print_lines(describe_merge(merged), err=bool(merged.conflicts))
+        if merged.version is not None:
+            typer.echo(f'To check out its files: pydantic-deep checkout {short_id(merged.version.id)}')
     raise typer.Exit(1 if merged.conflicts else 0)
 
 
@@ -216,49 +181,6 @@ def _branch(
     raise run_task(start, options, text, approvals=approvals, json=json, branch=name)
 
 
-async def _restore_files(reader: VersionReader, record: VersionRecord, *, force: bool) -> Version | None:
-    """Check out the files of a version. Return the version in which unversioned edits were stored, if there were any."""
-    revisions = reader.revisions
-    if record.backend is not None and workspace_key(record.backend) != revisions.workspace:
-        raise UnknownVersionError(
-            f'The version {short_id(record.id)} belongs to another directory: {record.backend}. Pass that one as --dir.'
-        )
-    newest = await reader.store.versions(VersionFilter(kinds=['edit']), limit=1)
-    version = await reader.versions.load(record.id)
-    try:
-        await version.checkout(force=force, backend=LocalBackend(revisions.directory))
-    except OSError as error:
-        place = f'{revisions.directory}{error.filename or ""}'.rstrip('/')
-        raise error_exit(
-            f'Some files of the version {short_id(record.id)} were not restored: {place}: {error.strerror}. '
-            'Fix the cause and run the command again.',
-            1,
-        ) from None
-    after = await reader.store.versions(VersionFilter(kinds=['edit']), limit=1)
-    return await reader.views.version(after[0]) if after != newest else None
-
-
-async def _versions_left_behind(reader: VersionReader, head: VersionRecord, record: VersionRecord) -> list[str]:
-    """Return the ancestors of the head that are not ancestors of a version, newest first."""
-    ancestors = {ancestor.id for ancestor in (await reader.store.lineage(record.id)).versions}
-    line = (await reader.store.lineage(head.id)).versions
-    return [version.id for version in reversed(line) if version.id not in ancestors and version.kind in VISIBLE_KINDS]
-
-
-def _describe_unversioned(error: UnversionedChangesError) -> str:
-    named = ', '.join(error.paths[:10]) + (f' and {len(error.paths) - 10} more' if len(error.paths) > 10 else '')
-    advice = (
-        'Use --force to store them as a version first.'
-        if error.can_be_stored
-        else 'Move them away: some of them cannot be stored in a version.'
-    )
-    return f'The changes of {named} are in no version, and the checkout would lose them. {advice}'
-
-
-def _print_checkout(done: CheckoutReport) -> None:
-    about = first_line(summarize(done.version), 60)
-    typer.echo(f'HEAD is {short_id(done.version.id)}: {about}')
-    if done.version.files_changed is None:
-        typer.echo('The version has no files; the directory is unchanged.')
-    if done.edits is not None:
-        typer.echo(f'Edits in the directory were stored as version {short_id(done.edits.id)}')
+def _print_lines(lines: Sequence[str], *, err: bool = False) -> None:
+    for line in lines:
+        typer.echo(line, err=err)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json as json_format
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -16,7 +15,7 @@ from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli._schemas import ContextUsage, GarbageCollectionReport, ReplayReport
 from pydantic_deep.cli.approvals._policy import ApprovalMode
 from pydantic_deep.cli.history._context_report import load_context_usage, render_context
-from pydantic_deep.cli.history._reader import VersionReader
+from pydantic_deep.cli.history._reader import LogPage, VersionReader
 from pydantic_deep.cli.render._detail_view import render_details, render_difference
 from pydantic_deep.cli.render._ids import HEAD, short_id
 from pydantic_deep.cli.render._log import print_log
@@ -27,7 +26,7 @@ from pydantic_deep.cli.turn._conversation import settings_of
 from pydantic_deep.cli.turn._runtime import create_runtime
 from pydantic_deep.store import QueryError, SqlLimits, SqlStore, VersionRecord
 from pydantic_deep.versions import Replay, VersionedAgent
-from pydantic_deep.views import Difference, Version, VersionDetails
+from pydantic_deep.views import Difference, VersionDetails
 
 from ._options import (
     USAGE_ERROR_CODE,
@@ -85,22 +84,17 @@ def _log(
     runs are listed on standard error.
     """
 
-    async def work(reader: VersionReader) -> tuple[list[Version], dict[str, str], str | None]:
+    async def work(reader: VersionReader) -> LogPage:
         await reader.print_suspended_runs(everything=everything)
         if version is not None:
-            record = await reader.revisions.find(version)
-            page: Sequence[VersionRecord] = (await reader.store.lineage(record.id)).versions[::-1][:limit]
-        else:
-            page = await reader.page(conversation_id=conversation, everything=everything, steps=steps, limit=limit)
-        has_steps = steps or version is not None
-        turn_bases = {} if has_steps else await reader.turn_bases(page)
-        return await reader.views.versions(page), turn_bases, await reader.head_id()
+            return await reader.lineage_log(version, limit=limit)
+        return await reader.log(conversation_id=conversation, everything=everything, steps=steps, limit=limit)
 
-    versions, turn_bases, head_id = read(context, directory, store, work)
+    page = read(context, directory, store, work)
     if json:
-        print_document(versions)
-    elif versions:
-        print_log(Console(), versions, turn_bases, head_id=head_id)
+        print_document(page.versions)
+    elif page.versions:
+        print_log(Console(), page.versions, page.turn_bases, head_id=page.head_id)
     else:
         typer.echo('There is no version of this directory. --all shows those of other directories.', err=True)
 
@@ -169,9 +163,7 @@ def _diff(
     """
 
     async def work(reader: VersionReader) -> Difference:
-        names = (f'{before}~', before) if after is None else (before, after)
-        one, other = [await reader.revisions.find(name) for name in names]
-        return await reader.views.difference(one, other)
+        return await reader.difference(before, after)
 
     difference = read(context, directory, store, work)
     if json:

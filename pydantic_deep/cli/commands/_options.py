@@ -37,6 +37,7 @@ from pydantic_deep.cli.turn._models import UnusableModelError
 from pydantic_deep.cli.turn._runtime import AgentRuntime, Settings, check_runtime
 from pydantic_deep.cli.turn._turn_presenter import present_as_json, present_as_text, print_event
 from pydantic_deep.errors import DeepAgentError
+from pydantic_deep.store import BranchExistsError
 from pydantic_deep.streaming import EndEvent, ErrorEvent
 from pydantic_deep_backends import BackendUnavailableError, ScanLimitError
 
@@ -83,6 +84,7 @@ USAGE_ERROR_CODE = 2
 
 USAGE_ERRORS = (
     BackendUnavailableError,
+    BranchExistsError,
     ForeignVersionError,
     InvalidAgentsError,
     NotPendingError,

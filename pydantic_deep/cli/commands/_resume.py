@@ -10,18 +10,17 @@ from typing import TypeAlias
 
 from pydantic_deep.approvals import PendingApproval
 from pydantic_deep.cli._environment import Environment
-from pydantic_deep.cli._metadata import DIRECTORY
-from pydantic_deep.cli.approvals._policy import ApprovalMode, CallAnswer, Decider, NotPendingError, check_unanswered
+from pydantic_deep.cli.approvals._policy import ApprovalMode, CallAnswer, Decider, NotPendingError
 from pydantic_deep.cli.approvals._prompter import ApprovalPrompter, PromptScreen
-from pydantic_deep.cli.history._revisions import Revisions
+from pydantic_deep.cli.history._pending import check_pending
 from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.cli.turn._conversation import open_conversation, settings_of
 from pydantic_deep.cli.turn._failures import EXIT_CODES
 from pydantic_deep.cli.turn._runner import TurnReport, resume_turn
 from pydantic_deep.cli.turn._runtime import check_runtime, create_runtime
 from pydantic_deep.cli.turn._turn_presenter import DeciderFactory, decider_for
-from pydantic_deep.store import ApprovalRecord, Store, VersionFilter, VersionRecord
-from pydantic_deep.views import TurnLineages, is_pending
+from pydantic_deep.store import ApprovalRecord, Store, VersionRecord
+from pydantic_deep.views import TurnLineages
 
 Presenter: TypeAlias = Callable[..., Awaitable[TurnReport]]
 """Runs and presents a turn: `present_as_text` or `present_as_json`."""
@@ -59,8 +58,9 @@ class Resumption:
             UnusableModelError: The model cannot be used.
             BackendError: Commands cannot be isolated, or the directory does not exist.
         """
-        approvals = await store.approvals(status=None, version_id=record.id, limit=10_000)
-        await self._check(record, store, approvals, environment)
+        has_pending = _has_pending(await check_pending(store, record))
+        if has_pending:
+            self._check_terminal(record, environment)
         chosen = {'model': self.model, 'max_tokens': self.max_tokens, 'max_cost': self.max_cost}
         settings = settings_of(record).model_copy(update={name: value for name, value in chosen.items() if value})
         runtime = create_runtime(environment, settings, approvals=self.approvals, own_agent=self.agent)
@@ -71,7 +71,7 @@ class Resumption:
         turn = await present(
             runtime,
             partial(resume_turn, conversation, task),
-            make_decider=self._make_decider(environment, has_pending=_has_pending(approvals)),
+            make_decider=self._make_decider(environment, has_pending=has_pending),
         )
         if (
             turn.exit_code not in (EXIT_CODES['complete'], EXIT_CODES['awaiting_approval'])
@@ -83,21 +83,17 @@ class Resumption:
                 notify(f'No answers given; {short_id(record.id)} is still pending.')
         return turn.exit_code
 
-    async def _check(
-        self, record: VersionRecord, store: Store, approvals: Sequence[ApprovalRecord], environment: Environment
-    ) -> None:
-        """Raise `NotPendingError` if nothing is pending or nobody can be asked."""
-        name = short_id(record.id)
-        if record.state != 'awaiting_approval':
-            raise NotPendingError(f'The version {name} has no pending approvals: it is {record.state}.')
-        await check_unanswered(store, record.id, approvals)
-        if _has_pending(approvals) and self.approvals in (ApprovalMode.ask, ApprovalMode.pause):
-            with environment.open_terminal() as terminal:
-                if terminal is None:
-                    raise NotPendingError(
-                        'There is no terminal to ask at. Resume at a terminal, with --approvals=allow or '
-                        f'--approvals=deny, or answer with `pydantic-deep approvals answer`. {name} is still pending.'
-                    )
+    def _check_terminal(self, record: VersionRecord, environment: Environment) -> None:
+        """Raise `NotPendingError` if a person has to be asked and there is no terminal."""
+        if self.approvals not in (ApprovalMode.ask, ApprovalMode.pause):
+            return
+        with environment.open_terminal() as terminal:
+            if terminal is None:
+                raise NotPendingError(
+                    'There is no terminal to ask at. Resume at a terminal, with --approvals=allow or '
+                    '--approvals=deny, or answer with `pydantic-deep approvals answer`. '
+                    f'{short_id(record.id)} is still pending.'
+                )
 
     def _make_decider(self, environment: Environment, *, has_pending: bool) -> DeciderFactory:
         prompter = ApprovalPrompter(environment=environment)
@@ -119,16 +115,3 @@ class Resumption:
 def _has_pending(approvals: Sequence[ApprovalRecord]) -> bool:
     """Return whether an approval has no answer yet."""
     return any(approval.status == 'pending' for approval in approvals)
-
-
-async def find_pending(revisions: Revisions) -> VersionRecord:
-    """Return the newest version of a directory that has pending approvals.
-
-    Raises:
-        NotPendingError: There is none.
-    """
-    paused = revisions.walk(VersionFilter(metadata={DIRECTORY: revisions.directory}, states=['awaiting_approval']))
-    async for record in paused:
-        if await is_pending(revisions.store, record):
-            return record
-    raise NotPendingError(f'No version of {revisions.directory} has pending approvals.')

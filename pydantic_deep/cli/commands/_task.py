@@ -13,16 +13,16 @@ import typer
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli.approvals._policy import ApprovalMode
 from pydantic_deep.cli.approvals._prompter import ApprovalPrompter
+from pydantic_deep.cli.history._changes import check_branch_name
+from pydantic_deep.cli.history._reader import VersionReader
 from pydantic_deep.cli.render._ids import HEAD
 from pydantic_deep.cli.terminal._deferred_warnings import deferred_warnings
-from pydantic_deep.cli.turn._conversation import Conversation
 from pydantic_deep.cli.turn._models import choose_model
 from pydantic_deep.cli.turn._runner import run_turn
 from pydantic_deep.cli.turn._runtime import Settings, create_runtime
 from pydantic_deep.cli.turn._turn_presenter import decider_for
-from pydantic_deep.store import BranchExistsError
 
-from ._options import USAGE_ERROR_CODE, ConversationStart, choose_presenter, error_exit, exit_on_error
+from ._options import ConversationStart, choose_presenter, exit_on_error
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,8 @@ def run_task(
         async def work() -> int:
             async with start.open(runtime, settings) as conversation:
                 if branch is not None:
-                    await _check_branch_name(conversation, branch, start.base or HEAD)
+                    reader = VersionReader(revisions=conversation.revisions)
+                    await check_branch_name(reader, branch, await reader.revisions.find(start.base or HEAD))
                 turn = await choose_presenter(json=json)(
                     runtime,
                     partial(run_turn, conversation, task, branch=branch, plan=options.plan or None),
@@ -98,10 +99,3 @@ def run_task(
             return turn.exit_code
 
         return typer.Exit(anyio.run(work))
-
-
-async def _check_branch_name(conversation: Conversation, name: str, base: str) -> None:
-    """Exit if the conversation of a version already has a branch of this name."""
-    conversation_id = (await conversation.revisions.find(base)).conversation_id
-    if name in {branch.name for branch in await conversation.store.branches(conversation_id)}:
-        raise error_exit(str(BranchExistsError(name)), USAGE_ERROR_CODE)

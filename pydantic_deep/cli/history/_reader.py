@@ -15,9 +15,21 @@ from pydantic_deep.cli.render._terminal_text import escape_invisible
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.store import Store, VersionFilter, VersionRecord
 from pydantic_deep.versions import VISIBLE_KINDS, VersionedAgent, attempt_ids, suspended_runs, workspace_key
-from pydantic_deep.views import StoreReader, TurnLineages
+from pydantic_deep.views import Difference, StoreReader, TurnLineages, Version
 
 from ._revisions import Revisions
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogPage:
+    """What `log` shows."""
+
+    versions: list[Version]
+    """The versions, newest first."""
+    turn_bases: dict[str, str]
+    """The base version of the turn of each step that represents its turn, by id of the step."""
+    head_id: str | None
+    """The version whose files the directory has."""
 
 
 @dataclass(kw_only=True)
@@ -47,6 +59,32 @@ class VersionReader:
         """Return the id of `HEAD`; `None` if there is no such version."""
         head = await self.revisions.find_head()
         return None if head is None else head.id
+
+    async def log(
+        self, *, conversation_id: str | None = None, everything: bool = False, steps: bool = False, limit: int
+    ) -> LogPage:
+        """Return the newest versions with their positions in the graph. The arguments are those of `page`."""
+        page = await self.page(conversation_id=conversation_id, everything=everything, steps=steps, limit=limit)
+        return await self._log_page(page, {} if steps else await self.turn_bases(page))
+
+    async def lineage_log(self, name: str, *, limit: int) -> LogPage:
+        """Return a version and its newest ancestors, steps included.
+
+        Raises:
+            UnknownVersionError: The revision matches no version, or several.
+        """
+        record = await self.revisions.find(name)
+        return await self._log_page((await self.store.lineage(record.id)).versions[::-1][:limit], {})
+
+    async def difference(self, before: str, after: str | None) -> Difference:
+        """Return the changes from one version to another; without the other, those of the turn of the first.
+
+        Raises:
+            UnknownVersionError: A revision matches no version, or several.
+        """
+        names = (f'{before}~', before) if after is None else (before, after)
+        one, other = [await self.revisions.find(name) for name in names]
+        return await self.views.difference(one, other)
 
     async def page(
         self, *, conversation_id: str | None, everything: bool, steps: bool, limit: int
@@ -124,6 +162,9 @@ class VersionReader:
         ends = {ancestor.run_id: ancestor.number for ancestor in seen.values()}
         is_step_of_them = other.kind == 'step' and other.number < ends.get(other.run_id, 0)
         return other.id in seen or is_step_of_them
+
+    async def _log_page(self, page: Sequence[VersionRecord], turn_bases: dict[str, str]) -> LogPage:
+        return LogPage(versions=await self.views.versions(page), turn_bases=turn_bases, head_id=await self.head_id())
 
     async def _with_abandoned_steps(
         self, page: Sequence[VersionRecord], head: VersionRecord | None, limit: int
