@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pydantic import JsonValue
 from pydantic_core import from_json
-from rich.markdown import Markdown
 from rich.text import Text
 
 from pydantic_deep.approvals import DecisionKind
@@ -248,11 +247,6 @@ def render_pause(approvals: Sequence[Approval], end: EndEvent) -> Text:
     calls = '1 call needs' if len(approvals) == 1 else f'{len(approvals)} calls need'
     command = f'pydantic-deep resume {short_id(end.version_id or "")}'
     return Text(f'Paused: {calls} approval. Answer with: {command}', 'bold yellow')
-
-
-def render_answer(output: str) -> Markdown:
-    """Return the answer as Markdown. The targets of links are printed, because their texts may be misleading."""
-    return Markdown(escape_invisible(output), hyperlinks=False)
 
 
 def _parse_args(args: str) -> dict[str, JsonValue]:

@@ -26,7 +26,7 @@ def print_wrapped(console: Console, text: Text) -> None:
         console.print(text, soft_wrap=not console.is_terminal)
         return
     for line in text.split('\n', allow_blank=True):
-        for part in _wrapped_parts(line, console.width):
+        for part in wrapped_parts(line, console.width):
             console.print(part, soft_wrap=True)
 
 
@@ -47,7 +47,7 @@ def print_lines(console: Console, lines: Iterable[RenderableType]) -> None:
             console.print(line, soft_wrap=not console.is_terminal)
 
 
-def _wrapped_parts(line: Text, width: int) -> Iterator[Text]:
+def wrapped_parts(line: Text, width: int) -> Iterator[Text]:
     """Split a line between tokens into parts that fit into the width."""
     start = end = 0
     for token in _TOKEN.finditer(line.plain):

@@ -15,7 +15,6 @@ from rich.live import Live
 from rich.text import Text
 
 from pydantic_deep.cli.render._event_lines import (
-    render_answer,
     render_budget,
     render_call,
     render_changed_approval,
@@ -28,6 +27,7 @@ from pydantic_deep.cli.render._event_lines import (
     render_todos,
     render_usage,
 )
+from pydantic_deep.cli.render._markdown import AnswerMarkdown, markdown_blocks, split_blocks, tail_lines
 from pydantic_deep.cli.render._terminal_text import escape_invisible
 from pydantic_deep.cli.render._wrapping import print_truncated, print_wrapped
 from pydantic_deep.streaming import (
@@ -71,6 +71,7 @@ class ProgressDisplay:
         self._started = clock()
         self._calls: dict[str, ToolCallEvent] = {}
         self._text = ''
+        self._has_block = False
         self._todos: list[Todo] = []
         self._usage = UsageEvent()
         self._successful_calls = 0
@@ -163,18 +164,24 @@ class ProgressDisplay:
                 pass  # files are listed at the end of the turn; thoughts are not shown
 
     def _append_text(self, text: str) -> None:
-        """Append a piece of the answer. Print complete lines only, because printed lines cannot be extended."""
+        """Append a piece of the answer. In a chat, print what more text cannot change: blocks of Markdown, or lines."""
         self._text += text
-        if self._shows_answer:
+        if not self._shows_answer or '\n' not in text:
+            return
+        if self._is_live:
+            blocks, self._text = split_blocks(self._text)
+            for block in blocks:
+                self._print_block(block)
+        else:
             *lines, self._text = self._text.split('\n')
             for line in lines:
                 self._line(Text(escape_invisible(line)))
 
     def _discard_void_text(self, event: RetriedEvent) -> None:
-        """Discard the text of a failed attempt. In a chat, printed lines remain and are declared void."""
+        """Discard the text of a failed attempt. In a chat, printed text remains and is declared void."""
         void = '' if event.path else event.void_text  # text of subagents is not shown
-        is_shown = self._shows_answer and '\n' in void
-        self._text = self._text.removesuffix(void.rsplit('\n', 1)[-1] if is_shown else void)
+        is_shown = not self._text.endswith(void)
+        self._text = '' if is_shown else self._text.removesuffix(void)
         self._line(render_retried(event, is_shown=is_shown))
 
     def _show_prior_answer(self, event: ApprovalAnswerEvent) -> None:
@@ -186,9 +193,22 @@ class ProgressDisplay:
             self._calls[event.id] = replace(call, args=json.dumps(event.args))
 
     def _flush_text(self) -> None:
-        if self._text.strip():
+        """Print the rest of a text, which a call or the end of the turn completes."""
+        if self._is_live:
+            for block in markdown_blocks(self._text):
+                self._print_block(block)
+            if self._has_block:
+                self._console.print()
+            self._has_block = False
+        elif self._text.strip():
             self._line(Text(escape_invisible(self._text.strip('\n')), '' if self._shows_answer else 'italic'))
         self._text = ''
+
+    def _print_block(self, block: str) -> None:
+        """Print a block of Markdown after a blank line."""
+        self._has_block = True
+        self._console.print()
+        self._console.print(AnswerMarkdown(block), crop=False)
 
     def _finish(self, end: EndEvent) -> None:
         self._stop_drawing()
@@ -231,19 +251,26 @@ class ProgressDisplay:
 
     def _render_block(self) -> Group:
         """Return the live block: the unfinished line, running calls, the plan and the usage."""
-        unfinished = [Text(escape_invisible(self._text.rsplit('\n', 1)[-1]))] if self._text else []
-        plan = [render_todos(self._todos)] if self._todos else []
         # A usage event follows each response only, so calls that succeeded since are counted here.
         usage = replace(self._usage, tool_calls=max(self._usage.tool_calls, self._successful_calls))
-        return Group(*unfinished, *self._running_calls(), *plan, render_usage(usage, self._clock() - self._started))
+        rows = [
+            *self._running_calls(),
+            *([render_todos(self._todos)] if self._todos else []),
+            render_usage(usage, self._clock() - self._started),
+        ]
+        height = self._console.height - sum(len(row.wrap(self._console, self._console.width)) for row in rows)
+        # A block that is higher than the terminal would scroll away and be drawn again below.
+        text = [Text(), tail_lines(self._console, self._text, max(height - 2, 1))] if self._text.strip() else []
+        return Group(*text, *rows)
 
 
 def print_answer(output: str) -> None:
     """Print the answer of the model, ending with a newline. On a terminal, control characters are escaped."""
     console = Console()
     if console.is_terminal:
-        console.print()
-        console.print(render_answer(output))
+        for block in markdown_blocks(output):
+            console.print()
+            console.print(AnswerMarkdown(block), crop=False)
     else:
         sys.stdout.write(output if output.endswith('\n') else f'{output}\n')
         sys.stdout.flush()

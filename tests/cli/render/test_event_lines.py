@@ -10,7 +10,6 @@ from inline_snapshot import snapshot
 from rich.console import Console
 
 from pydantic_deep.cli.render._event_lines import (
-    render_answer,
     render_call,
     render_file,
     render_skills,
@@ -93,13 +92,6 @@ def test_newline_in_a_file_name_is_escaped() -> None:
 )
 def test_token_counts_are_abbreviated(tokens: int, shown: str) -> None:
     assert f', {shown} tokens in, ' in render_usage(UsageEvent(input_tokens=tokens), 0).plain
-
-
-def test_link_targets_are_shown() -> None:
-    stream = StringIO()
-    Console(file=stream, width=60, force_terminal=True).print(render_answer('[here](http://evil.example) \x1b]0;t\x07'))
-    assert 'http://evil.example' in stream.getvalue()
-    assert '\x1b]' not in stream.getvalue()
 
 
 def test_file_changed_by_a_command_has_no_line_counts() -> None:
