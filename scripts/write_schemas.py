@@ -95,7 +95,7 @@ async def main() -> None:
 
 ::: pydantic_deep.views
 
-`context`, `checkout`, `rewind`, `merge`, `replay`, `gc` and `store check` print the documents below; `sql` prints an object for each row.
+`run --output-format json`, `context`, `checkout`, `rewind`, `merge`, `replay`, `gc` and `store check` print the documents below; `sql` prints an object for each row.
 
 """
 

@@ -19,9 +19,10 @@ from typer.core import TyperGroup
 
 from pydantic_deep._text.escapes import visible
 from pydantic_deep.cli.approvals._policy import ApprovalMode
+from pydantic_deep.cli.chat._chat import VERBS, chat
 from pydantic_deep.cli.commands._approvals import approvals_app
 from pydantic_deep.cli.commands._branching import changes_app
-from pydantic_deep.cli.commands._chat import chat
+from pydantic_deep.cli.commands._completion import complete_version
 from pydantic_deep.cli.commands._evals import evals_app
 from pydantic_deep.cli.commands._history import history_app
 from pydantic_deep.cli.commands._models import models_app
@@ -46,11 +47,13 @@ from pydantic_deep.cli.commands._options import (
     NoProjectContextOption,
     NoStoreOption,
     NoUserSkillsOption,
+    OutputFormatOption,
     PlanOption,
     SandboxOption,
     SkillsOption,
     StoreOption,
     choice_parser,
+    choose_output,
     choose_presenter,
     exit_on_error,
     read_task,
@@ -101,7 +104,6 @@ app = typer.Typer(
     cls=_CommandGroup,
     rich_markup_mode='rich',
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,  # its tracebacks print local variables, which may contain keys
     context_settings={'help_option_names': ['-h', '--help']},
     epilog=f'{MODEL_HELP}\n\n{RUN_EXIT_CODE_HELP}',
@@ -164,13 +166,16 @@ def _root(
     '  pydantic-deep run "Summarise sales.csv into report.md" --dir ./data\n\n'
     '  git diff | pydantic-deep run - > review.md\n\n'
     '  pydantic-deep run "Count the TODOs" --json | jq -r \'select(.type == "tool_call").name\'\n\n'
+    '  pydantic-deep run "Count the TODOs" --output-format json | jq -r .end.output\n\n'
     'The answer goes to standard output, progress to standard error. Ctrl-C stops the turn; completed work is not '
     'undone. A second Ctrl-C ends the process at once.\n\n'
     + '\n\n'.join((APPROVALS_HELP, BUDGET_HELP, VERSIONED_FILES_HELP, RUN_EXIT_CODE_HELP)),
 )
 def _run(
     context: typer.Context,
-    task: Annotated[str, typer.Argument(help='The task; `-` reads it from standard input.')],
+    task: Annotated[
+        str | None, typer.Argument(help='The task. `-`, or a pipe and no task: read it from standard input.')
+    ] = None,
     directory: DirectoryOption = Path(),
     agent: AgentOption = None,
     model: ModelOption = None,
@@ -186,6 +191,7 @@ def _run(
     instructions: InstructionsOption = None,
     store: StoreOption = None,
     no_store: NoStoreOption = False,
+    output_format: OutputFormatOption = None,
     json: JsonOption = False,
     max_tokens: BudgetOption = MAX_TOKENS,
     max_cost: CostOption = None,
@@ -217,7 +223,7 @@ def _run(
         max_tokens,
         max_cost,
     )
-    raise run_task(start, options, text, approvals=approvals, json=json)
+    raise run_task(start, options, text, approvals=approvals, output=choose_output(output_format, json=json))
 
 
 @app.command(
@@ -227,7 +233,11 @@ def _run(
 def _resume(
     context: typer.Context,
     version: Annotated[
-        str | None, typer.Argument(help='The version. Default: the newest of the directory with pending approvals.')
+        str | None,
+        typer.Argument(
+            help='The version. Default: the newest of the directory with pending approvals.',
+            autocompletion=complete_version,
+        ),
     ] = None,
     directory: DirectoryOption = Path(),
     agent: AgentOption = None,
@@ -257,6 +267,7 @@ def _resume(
     continue with `run --continue`. The files listed at the end are those that changed since you resumed.
     """
     environment = context.find_object(Environment) or Environment()
+    output = choose_output(None, json=json)
     resumption = Resumption(approvals=approvals, agent=agent, model=model, max_tokens=max_tokens, max_cost=max_cost)
 
     async def work() -> int:
@@ -264,9 +275,9 @@ def _resume(
             revisions = Revisions(store=opened, directory=str(directory.resolve()))
             record = await find_pending(revisions) if version is None else await revisions.find(version)
             notify = partial(typer.echo, err=True)
-            return await resumption.run(record, opened, environment, choose_presenter(json=json), notify=notify)
+            return await resumption.run(record, opened, environment, choose_presenter(output), notify=notify)
 
-    with exit_on_error(json=json), deferred_warnings():
+    with exit_on_error(output), deferred_warnings():
         raise typer.Exit(anyio.run(work))
 
 
@@ -274,7 +285,8 @@ def _resume(
     'chat',
     epilog='Ctrl-C stops the turn, not the chat; a second one ends the process at once. Ctrl-D ends the chat. Arrow up '
     'recalls earlier prompts, which are stored in ~/.local/state/pydantic-deep/chat_history with access for you only. '
-    'In the chat: /help, /todos, /files, /context, /skills, /NAME for a skill, /new, /quit.\n\n'
+    f'In the chat: {", ".join(f"/{verb.name}" for verb in VERBS.listed)}, /NAME for a skill, @PATH for a file, '
+    '!COMMAND for the sandbox. /help explains them.\n\n'
     'If standard input is not a terminal, each line of it is a turn, answers go to standard output, and the exit code '
     'is that of the last turn. At a terminal it is 0, or 2 or 3 if the chat cannot start.\n\n'
     + '\n\n'.join((APPROVALS_HELP, BUDGET_HELP, VERSIONED_FILES_HELP, RUN_EXIT_CODE_HELP)),
@@ -305,6 +317,12 @@ def _chat(
     instructions: InstructionsOption = None,
     store: StoreOption = None,
     no_store: NoStoreOption = False,
+    pick: Annotated[
+        bool, typer.Option('--pick', help='Choose the conversation to continue from a list, as /switch does.')
+    ] = False,
+    no_bell: Annotated[
+        bool, typer.Option('--no-bell', help='Do not ring the terminal at approvals and at the end of long turns.')
+    ] = False,
     max_tokens: BudgetOption = MAX_TOKENS,
     max_cost: CostOption = None,
 ) -> None:
@@ -331,13 +349,13 @@ def _chat(
         max_tokens,
         max_cost,
     )
-    with exit_on_error(json=False):
+    with exit_on_error():
         settings = options.settings(environment)
         runtime = create_runtime(environment, settings, approvals=approvals, own_agent=agent)
 
         async def work() -> int:
             async with start.open(runtime, settings) as conversation:
-                return await chat(conversation, environment, approvals)
+                return await chat(conversation, environment, approvals, picks=pick, has_bell=not no_bell)
 
         raise typer.Exit(anyio.run(work))
 

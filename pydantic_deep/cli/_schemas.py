@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from pydantic_deep.streaming import EndEvent, ErrorEvent
 from pydantic_deep.views import Version
 
 
@@ -56,6 +57,16 @@ class RequestTokens:
     """Input tokens that were written to the provider's cache."""
     output_tokens: int
     """Output tokens of the model."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskResult:
+    """The output of `run --output-format json`: the last [events](events.md) of the turn."""
+
+    error: ErrorEvent | None
+    """The `error` event, which states why the turn did not complete; `null` if it did."""
+    end: EndEvent
+    """The `end` event, with the answer, the usage, the files and the version."""
 
 
 @dataclass(frozen=True, kw_only=True)

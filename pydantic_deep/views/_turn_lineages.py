@@ -182,7 +182,7 @@ def prompt_text(content: object) -> str:
     """Return the text of a stored prompt, with `[media]` for each media part."""
     if isinstance(content, str):
         return content
-    return '\n'.join(map(_piece_text, cast('list[object]', content) if isinstance(content, list) else []))
+    return '\n'.join(map(_piece_text, cast('Sequence[object]', content) if isinstance(content, Sequence) else []))
 
 
 def _piece_text(piece: object) -> str:

@@ -212,6 +212,24 @@ def history(invoke: Invoke) -> list[str]:
     return [row['id'] for row in reversed(rows)]
 
 
+def screen_of(written: str) -> list[str]:
+    """Return the lines of a terminal after it has obeyed the cursor and erase sequences of Rich's live display."""
+    lines, row = [''], 0
+    for up, erase, other, text in re.findall(
+        r'\x1b\[(\d+)A|(\x1b\[2K)|(\x1b\[[0-9;?]*[A-Za-z]|\r)|(\n|[^\n\r\x1b]+)', written
+    ):
+        if up:
+            row -= int(up)
+        elif erase:
+            lines[row] = ''
+        elif text == '\n':
+            row += 1
+            lines += [''] * (row == len(lines))
+        elif not other:
+            lines[row] += text
+    return [line.rstrip() for line in lines]
+
+
 def show_call(
     args: dict[str, JsonValue],
     preview: Preview | None = None,

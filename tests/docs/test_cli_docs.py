@@ -11,7 +11,7 @@ from typing import get_args
 import pytest
 
 from pydantic_deep.cli._environment import VARIABLES
-from pydantic_deep.cli.commands._chat import HELP
+from pydantic_deep.cli.chat._chat import VERBS
 from pydantic_deep.cli.turn._failures import ERROR_EXIT_CODES, EXIT_CODE_MEANINGS, EXIT_CODES
 from pydantic_deep.cli.turn._models import DEFAULT_MODELS, MODEL_VARIABLE
 from pydantic_deep.cli.turn._runtime import MAX_TOKENS
@@ -57,8 +57,10 @@ def test_every_field_of_an_event_has_a_sentence(events: str) -> None:
     assert [row for row in rows if not row.strip().endswith('.')] == []
 
 
-def test_every_chat_command_is_in_the_guide(guide: str) -> None:
-    assert set(re.findall(r'^/\w+', HELP, re.MULTILINE)) <= set(re.findall(r'`(/\w+)`', guide))
+def test_every_verb_of_the_chat_is_in_its_guide() -> None:
+    """The guide of the chat has a row for each verb."""
+    chat = (DOCS / 'guides/chat.md').read_text(encoding='utf-8')
+    assert {verb.name for verb in VERBS.verbs} <= set(re.findall(r'`/(\w+)[^`]*`', chat))
 
 
 @pytest.mark.parametrize('variable', [MODEL_VARIABLE, *DEFAULT_MODELS, 'OPENAI_BASE_URL', 'XDG_STATE_HOME', 'NO_COLOR'])

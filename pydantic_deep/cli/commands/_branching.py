@@ -18,6 +18,7 @@ from pydantic_deep.cli.render._reports import describe_checkout, describe_merge,
 from pydantic_deep.cli.turn._runtime import MAX_TOKENS
 from pydantic_deep.versions import UnversionedChangesError
 
+from ._completion import complete_version
 from ._history import EXIT_CODE_HELP, VERSION_HELP
 from ._options import (
     APPROVALS_HELP,
@@ -41,6 +42,7 @@ from ._options import (
     StoreOption,
     TargetDirectoryOption,
     VersionsDirectoryOption,
+    choose_output,
     error_exit,
     print_document,
     read,
@@ -54,7 +56,7 @@ changes_app = typer.Typer()
 @changes_app.command('rewind', epilog=f'{VERSION_HELP}\n\n{EXIT_CODE_HELP}')
 def _rewind(
     context: typer.Context,
-    version: Annotated[str, typer.Argument(help='The version to go back to.')],
+    version: Annotated[str, typer.Argument(help='The version to go back to.', autocompletion=complete_version)],
     directory: TargetDirectoryOption = Path(),
     store: StoreOption = None,
     json: DocumentOption = False,
@@ -78,7 +80,9 @@ def _rewind(
 @changes_app.command('checkout', epilog=f'{VERSION_HELP}\n\n{EXIT_CODE_HELP}')
 def _checkout(
     context: typer.Context,
-    version: Annotated[str, typer.Argument(help='The version whose files to restore.')],
+    version: Annotated[
+        str, typer.Argument(help='The version whose files to restore.', autocompletion=complete_version)
+    ],
     directory: TargetDirectoryOption = Path(),
     force: Annotated[
         bool, typer.Option('--force', help='Store unversioned edits as a version of their own first.')
@@ -110,8 +114,13 @@ def _checkout(
 @changes_app.command('merge', epilog=f'{VERSION_HELP}\n\n{EXIT_CODE_HELP}')
 def _merge(
     context: typer.Context,
-    ours: Annotated[str, typer.Argument(metavar='A', help='The version whose conversation continues.')],
-    theirs: Annotated[str, typer.Argument(metavar='B', help='The version whose files are merged in.')],
+    ours: Annotated[
+        str,
+        typer.Argument(metavar='A', help='The version whose conversation continues.', autocompletion=complete_version),
+    ],
+    theirs: Annotated[
+        str, typer.Argument(metavar='B', help='The version whose files are merged in.', autocompletion=complete_version)
+    ],
     directory: VersionsDirectoryOption = Path(),
     store: StoreOption = None,
     json: DocumentOption = False,
@@ -141,7 +150,10 @@ def _branch(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help='The name of the branch, unique in its conversation.')],
     task: Annotated[str, typer.Argument(help='The task; `-` reads it from standard input.')],
-    base: Annotated[str, typer.Option('--from', metavar='VERSION', help='The version to branch from.')] = HEAD,
+    base: Annotated[
+        str,
+        typer.Option('--from', metavar='VERSION', help='The version to branch from.', autocompletion=complete_version),
+    ] = HEAD,
     directory: DirectoryOption = Path(),
     agent: AgentOption = None,
     model: ModelOption = None,
@@ -178,7 +190,7 @@ def _branch(
         max_tokens,
         max_cost,
     )
-    raise run_task(start, options, text, approvals=approvals, json=json, branch=name)
+    raise run_task(start, options, text, approvals=approvals, output=choose_output(None, json=json), branch=name)
 
 
 def _print_lines(lines: Sequence[str], *, err: bool = False) -> None:

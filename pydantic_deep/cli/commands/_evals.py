@@ -160,7 +160,7 @@ def _run(
     if is_replay and models:
         raise typer.BadParameter('--replay calls no model. Choose one of --model and --replay.')
     keys = _without_keys() if is_replay else nullcontext()
-    with exit_on_error(json=False), deferred_warnings(), _usage_errors(), keys:
+    with exit_on_error(), deferred_warnings(), _usage_errors(), keys:
         from pydantic_deep.evals import compare, load_cases
 
         cases = load_cases(directory, is_replay=is_replay)

@@ -28,6 +28,7 @@ from pydantic_deep.store import QueryError, SqlLimits, SqlStore, VersionRecord
 from pydantic_deep.versions import Replay, VersionedAgent
 from pydantic_deep.views import Difference, VersionDetails
 
+from ._completion import complete_version
 from ._options import (
     USAGE_ERROR_CODE,
     AgentOption,
@@ -53,7 +54,9 @@ VERSION_HELP = (
 
 EXIT_CODE_HELP = 'Exit codes: 0 done, 1 it failed, 2 wrong usage.'
 
-VersionArgument = Annotated[str, typer.Argument(metavar='[VERSION]', help='The version.')]
+VersionArgument = Annotated[
+    str, typer.Argument(metavar='[VERSION]', help='The version.', autocompletion=complete_version)
+]
 
 history_app = typer.Typer()
 
@@ -61,7 +64,9 @@ history_app = typer.Typer()
 @history_app.command('log', epilog=f'{VERSION_HELP}\n\n{EXIT_CODE_HELP}')
 def _log(
     context: typer.Context,
-    version: Annotated[str | None, typer.Argument(help='Show only this version and its ancestors.')] = None,
+    version: Annotated[
+        str | None, typer.Argument(help='Show only this version and its ancestors.', autocompletion=complete_version)
+    ] = None,
     directory: VersionsDirectoryOption = Path(),
     conversation: Annotated[
         str | None, typer.Option('--conversation', metavar='ID', help='Show only the versions of one conversation.')
@@ -148,10 +153,14 @@ def _context(
 @history_app.command('diff', epilog=f'{VERSION_HELP}\n\n{EXIT_CODE_HELP}')
 def _diff(
     context: typer.Context,
-    before: Annotated[str, typer.Argument(metavar='[A]', help='A version.')] = HEAD,
+    before: Annotated[str, typer.Argument(metavar='[A]', help='A version.', autocompletion=complete_version)] = HEAD,
     after: Annotated[
         str | None,
-        typer.Argument(metavar='[B]', help='Another version. Default: A is compared with the start of its turn.'),
+        typer.Argument(
+            metavar='[B]',
+            help='Another version. Default: A is compared with the start of its turn.',
+            autocompletion=complete_version,
+        ),
     ] = None,
     directory: VersionsDirectoryOption = Path(),
     store: StoreOption = None,

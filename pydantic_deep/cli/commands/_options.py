@@ -19,6 +19,7 @@ from pydantic_deep._agent_imports import InvalidAgentsError
 from pydantic_deep._text.escapes import is_blank
 from pydantic_deep.budgets import Budget
 from pydantic_deep.cli._environment import Environment
+from pydantic_deep.cli._schemas import TaskResult
 from pydantic_deep.cli.approvals._policy import ApprovalMode, NotPendingError
 from pydantic_deep.cli.history._reader import VersionReader
 from pydantic_deep.cli.history._revisions import Revisions, UnknownVersionError
@@ -35,12 +36,20 @@ from pydantic_deep.cli.turn._conversation import (
 from pydantic_deep.cli.turn._failures import ERROR_EXIT_CODES, EXIT_CODES
 from pydantic_deep.cli.turn._models import UnusableModelError
 from pydantic_deep.cli.turn._runtime import AgentRuntime, Settings, check_runtime
-from pydantic_deep.cli.turn._turn_presenter import present_as_json, present_as_text, print_event
+from pydantic_deep.cli.turn._turn_presenter import (
+    OutputFormat,
+    present_as_document,
+    present_as_json,
+    present_as_text,
+    print_event,
+    print_result,
+)
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.store import BranchExistsError
 from pydantic_deep.streaming import EndEvent, ErrorEvent
 from pydantic_deep_backends import BackendUnavailableError, ScanLimitError
 
+from ._completion import complete_model, complete_version
 from ._resume import Presenter
 
 T = TypeVar('T')
@@ -103,7 +112,11 @@ DirectoryOption = Annotated[
 ModelOption = Annotated[
     str | None,
     typer.Option(
-        '--model', '-m', metavar='PROVIDER:NAME', help='The model to use. `pydantic-deep models` lists names.'
+        '--model',
+        '-m',
+        metavar='PROVIDER:NAME',
+        help='The model to use. `pydantic-deep models` lists names.',
+        autocompletion=complete_model,
     ),
 ]
 BudgetOption = Annotated[
@@ -203,6 +216,7 @@ FromOption = Annotated[
     typer.Option(
         '--from',
         metavar='VERSION',
+        autocompletion=complete_version,
         help='Continue from this version. Unless the directory has its files, the agent works on a copy of them, and the '
         'last line says how to check it out.',
     ),
@@ -214,6 +228,16 @@ InstructionsOption = Annotated[
         metavar='TEXT',
         help='Additional instructions for all turns of a new conversation, later ones included, and after /new of a '
         'chat. Not with --continue or --from: that conversation has its own.',
+    ),
+]
+OutputFormatOption = Annotated[
+    OutputFormat | None,
+    typer.Option(
+        '--output-format',
+        metavar='FORMAT',
+        parser=choice_parser(*OutputFormat),
+        help='What to print: `text` (the answer, with progress on standard error), `json` (one document at the end), or '
+        '`stream-json` (events, one JSON object a line). Default: text.',
     ),
 ]
 JsonOption = Annotated[bool, typer.Option('--json', help='Print events to standard output, one JSON object a line.')]
@@ -277,19 +301,40 @@ class ConversationStart:
             yield conversation
 
 
-def choose_presenter(*, json: bool) -> Presenter:
-    return present_as_json if json else present_as_text
+def choose_presenter(output: OutputFormat) -> Presenter:
+    return {
+        OutputFormat.text: present_as_text,
+        OutputFormat.json: present_as_document,
+        OutputFormat.stream_json: present_as_json,
+    }[output]
+
+
+def choose_output(output: OutputFormat | None, *, json: bool) -> OutputFormat:
+    """Return the format for `--output-format` and `--json`, which is short for `stream-json`."""
+    if json and output not in (None, OutputFormat.stream_json):
+        raise typer.BadParameter(
+            f'--json is --output-format=stream-json. Choose one of it and --output-format={output}.'
+        )
+    return OutputFormat.stream_json if json else output or OutputFormat.text
 
 
 @contextmanager
-def exit_on_error(*, json: bool) -> Generator[None]:
-    """Print an error that ends a command as one sentence, and exit with its code."""
+def exit_on_error(output: OutputFormat = OutputFormat.text) -> Generator[None]:
+    """Print an error that ends a command as one sentence, and exit with its code.
+
+    Args:
+        output: The format of standard output, which has the error too unless it is text.
+    """
     try:
         yield
     except UnusableModelError as error:
-        if json:
-            print_event(ErrorEvent(kind='unusable_model', message=str(error)))
-            print_event(EndEvent(finish_reason='error', status='failed'))
+        event = ErrorEvent(kind='unusable_model', message=str(error))
+        end = EndEvent(finish_reason='error', status='failed')
+        if output is OutputFormat.stream_json:
+            print_event(event)
+            print_event(end)
+        elif output is OutputFormat.json:
+            print_result(TaskResult(error=event, end=end))
         raise error_exit(str(error), ERROR_EXIT_CODES['unusable_model']) from None
     except USAGE_ERRORS as error:
         raise error_exit(str(error), USAGE_ERROR_CODE) from None
@@ -325,13 +370,15 @@ def read(
         ) as opened:
             return await work(VersionReader(revisions=Revisions(store=opened, directory=here)))
 
-    with exit_on_error(json=False), deferred_warnings():
+    with exit_on_error(), deferred_warnings():
         return anyio.run(run)
 
 
-def read_task(task: str) -> str:
-    """Return the task; `-` reads it from standard input."""
-    text = sys.stdin.read() if task == '-' else task
+def read_task(task: str | None) -> str:
+    """Return the task. `-`, and no task if standard input is not a terminal, reads it from there."""
+    if task is None and sys.stdin.isatty():
+        raise typer.BadParameter('describe a task, or pipe it to standard input.', param_hint="'TASK'")
+    text = sys.stdin.read() if task in (None, '-') else task
     if is_blank(text):
         raise typer.BadParameter('it is empty. Describe a task.', param_hint="'TASK'")
     return text

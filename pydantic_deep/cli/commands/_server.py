@@ -128,7 +128,7 @@ def _serve(
     overrides = {
         'agents': agents, 'host': host, 'port': port, 'store': store, 'worker': worker, 'work_dir': work_dir
     }  # fmt: skip
-    with exit_on_error(json=False):
+    with exit_on_error():
         settings = load_server_settings(config, overrides)
         from pydantic_deep.server import InvalidAgentsError, import_agents, serve
 
@@ -244,7 +244,7 @@ def _use_keys(
         async with _open_keys(settings, environment) as (opened, ring):
             return await work(opened, ring)
 
-    with exit_on_error(json=False):
+    with exit_on_error():
         return anyio.run(run, load_server_settings(config, {'store': store}))
 
 

@@ -129,7 +129,7 @@ def _test(
     """
     environment = context.find_object(Environment) or Environment()
     test = _load_test(directory, None if model == SCRIPTED else model, names or [], runs)
-    with exit_on_error(json=False):
+    with exit_on_error():
         opened = None if model == SCRIPTED else open_model(model, environment.models)
         report = anyio.run(test.run, opened, timeout)
     raise typer.Exit(_present(report, json=json))

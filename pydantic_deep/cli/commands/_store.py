@@ -53,7 +53,7 @@ def _check(context: typer.Context, store: StoreOption = None, json: DocumentOpti
                 return [Damage(table=damage.table, row=damage.row, problem=damage.problem)]
             raise
 
-    with exit_on_error(json=False):
+    with exit_on_error():
         damages = anyio.run(work)
     if json:
         print_document([DamageRow(**asdict(damage)) for damage in damages])
@@ -81,7 +81,7 @@ def _backup(
         async with open_chosen_store(url, environment, must_exist=True, read_only=True) as opened:
             return await cast('SupportsBackup', opened).backup(file, on_progress=_TableProgress())
 
-    with exit_on_error(json=False):
+    with exit_on_error():
         rows = anyio.run(work)
     typer.echo(escape_invisible(f'{store_label(url, environment)}: {rows} rows in {file}.'))
 
@@ -99,7 +99,7 @@ def _restore(
     async def work() -> int:
         return await restore_store(url, file, on_progress=_TableProgress())
 
-    with exit_on_error(json=False):
+    with exit_on_error():
         prepare_directory(url, environment)
         rows = anyio.run(work)
     typer.echo(escape_invisible(f'{store_label(url, environment)}: {rows} rows of {file}.'))

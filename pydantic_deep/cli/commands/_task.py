@@ -20,7 +20,7 @@ from pydantic_deep.cli.terminal._deferred_warnings import deferred_warnings
 from pydantic_deep.cli.turn._models import choose_model
 from pydantic_deep.cli.turn._runner import run_turn
 from pydantic_deep.cli.turn._runtime import Settings, create_runtime
-from pydantic_deep.cli.turn._turn_presenter import decider_for
+from pydantic_deep.cli.turn._turn_presenter import OutputFormat, decider_for
 
 from ._options import ConversationStart, choose_presenter, exit_on_error
 
@@ -68,7 +68,7 @@ def run_task(
     task: str,
     *,
     approvals: ApprovalMode,
-    json: bool,
+    output: OutputFormat,
     branch: str | None = None,
 ) -> typer.Exit:
     """Run one task, present its turn, and return the exit.
@@ -78,11 +78,11 @@ def run_task(
         options: The configuration of the agent.
         task: The prompt.
         approvals: How to handle calls that need approval.
-        json: Whether to print events instead of progress and the answer.
+        output: How to print the turn.
         branch: The name of a new branch for the task. Default: the branch of the version.
     """
     environment = start.environment
-    with exit_on_error(json=json), deferred_warnings():
+    with exit_on_error(output), deferred_warnings():
         settings = options.settings(environment)
         runtime = create_runtime(environment, settings, approvals=approvals, own_agent=options.agent)
 
@@ -91,7 +91,7 @@ def run_task(
                 if branch is not None:
                     reader = VersionReader(revisions=conversation.revisions)
                     await check_branch_name(reader, branch, await reader.revisions.find(start.base or HEAD))
-                turn = await choose_presenter(json=json)(
+                turn = await choose_presenter(output)(
                     runtime,
                     partial(run_turn, conversation, task, branch=branch, plan=options.plan or None),
                     make_decider=decider_for(approvals, ApprovalPrompter(environment=environment)),

@@ -98,7 +98,7 @@ def _worker(
         'metrics_port': metrics_port,
         'work_dir': work_dir,
     }
-    with exit_on_error(json=False):
+    with exit_on_error():
         settings = load_server_settings(config, overrides)
         from pydantic_deep.server import InvalidSettingsError, import_agents, run_worker
 

@@ -90,9 +90,16 @@ def render_context(usage: ContextUsage, *, width: int | None) -> list[Text]:
             )
         )
     if usage.cost is not None:
-        without = f', without {usage.unpriced_requests:,} requests' if usage.unpriced_requests else ''
-        lines.append(Text(f'Cost so far: ${Decimal(usage.cost):.4f}{without}.', 'dim'))
+        lines.append(Text(describe_cost(usage), 'dim'))
     return lines
+
+
+def describe_cost(usage: ContextUsage) -> str:
+    """Return the cost of the conversation as a sentence."""
+    if usage.cost is None:
+        return 'The price of the model is unknown.'
+    without = f', without {usage.unpriced_requests:,} requests' if usage.unpriced_requests else ''
+    return f'Cost so far: ${Decimal(usage.cost):.4f}{without}.'
 
 
 def exact_counter(model: str) -> TokenCounter | None:

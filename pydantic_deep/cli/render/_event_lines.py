@@ -209,10 +209,14 @@ def render_skills(catalog: SkillCatalog) -> list[Text]:
 
 def render_usage(usage: UsageEvent, seconds: float) -> Text:
     """Return the usage of a turn as one line."""
+    return Text(f'{render_total(usage)}, {seconds:.0f} s', style='dim')
+
+
+def render_total(usage: UsageEvent) -> Text:
+    """Return usage without a duration as one line."""
     return Text(
         f'{_count(usage.requests, "request")}, {_count(usage.tool_calls, "tool call")}, '
-        f'{_short_number(usage.input_tokens)} tokens in, {_short_number(usage.output_tokens)} out, {seconds:.0f} s',
-        style='dim',
+        f'{_short_number(usage.input_tokens)} tokens in, {_short_number(usage.output_tokens)} out'
     )
 
 

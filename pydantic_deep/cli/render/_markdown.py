@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import ClassVar
 
-from markdown_it import MarkdownIt
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.containers import Renderables
@@ -113,12 +113,18 @@ class AnswerMarkdown(Markdown):
             yield Segment.line()
 
 
+def markdown_lines(console: Console, text: str) -> list[Text]:
+    """Return the lines of rendered Markdown. The terminal wraps those that are longer than it is wide."""
+    return [
+        Text.assemble(*((segment.text, segment.style or '') for segment in line))
+        for line in Segment.split_lines(console.render(AnswerMarkdown(text)))
+    ]
+
+
 def tail_lines(console: Console, text: str, height: int) -> Text:
     """Return the last lines of rendered Markdown that fit into a number of rows of the terminal."""
-    lines = [*Segment.split_lines(console.render(AnswerMarkdown(text)))]
     shown: list[Text] = []
-    for line in reversed(lines):
-        content = Text.assemble(*((segment.text, segment.style or '') for segment in line))
+    for content in reversed(markdown_lines(console, text)):
         height -= max(1, -(-cell_len(content.plain) // console.width))
         if height < 0:
             break
@@ -153,11 +159,10 @@ def split_blocks(text: str) -> tuple[list[str], str]:
 
     A block is a paragraph, a list, a table, a code block or another element at the top level.
     """
-    starts = list(_block_starts(text))
     lines = text.split('\n')
-    edges = [*starts, len(lines)]
-    blocks = ['\n'.join(lines[start:end]) for start, end in zip(edges, edges[1:], strict=False)]
-    return [block.rstrip('\n') for block in blocks[:-1]], blocks[-1] if blocks else text
+    edges = [0, *list(_block_starts(text))[1:], len(lines)]
+    *blocks, last = ['\n'.join(lines[start:end]) for start, end in pairwise(edges)]
+    return [block.strip('\n') for block in blocks], last
 
 
 def markdown_blocks(text: str) -> list[str]:
@@ -168,6 +173,6 @@ def markdown_blocks(text: str) -> list[str]:
 
 def _block_starts(text: str) -> Iterator[int]:
     """Yield the first line of each block."""
-    for token in MarkdownIt().enable('table').enable('strikethrough').parse(text):
+    for token in Markdown(text).parsed:
         if token.level == 0 and token.nesting >= 0 and token.map is not None:
             yield token.map[0]

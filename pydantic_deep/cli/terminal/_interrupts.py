@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 from pydantic_ai import CancellationToken
@@ -20,6 +20,8 @@ class Interrupts:
     def __init__(self) -> None:
         """Install the handler. Call this in the main thread, inside the event loop."""
         self.stop = CancellationToken()
+        self.on_stop: Callable[[], object] = lambda: None
+        """Called after `stop` is cancelled. It cancels work that takes no token."""
         self._loop = asyncio.get_running_loop()
         self._is_taken = False
         self._stop_on_signal()
@@ -52,6 +54,7 @@ class Interrupts:
         if sys.stderr.isatty():
             print(SHOW_CURSOR, end='', file=sys.stderr, flush=True)  # noqa: T201
         self.stop.cancel()
+        self.on_stop()
 
 
 @contextmanager

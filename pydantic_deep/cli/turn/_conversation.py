@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models import Model
 from pydantic_ai.usage import RunUsage
 
 from pydantic_deep.approvals import Deny
@@ -26,6 +28,7 @@ from pydantic_deep.versions import AgentVersion, ApprovalInbox, UnversionedFiles
 from pydantic_deep.views import TurnLineages, is_pending
 
 from ._change_tracker import UnversionedBackend, UnversionedSandbox
+from ._own_agent import OwnAgent
 from ._runtime import AgentRuntime, Output, Settings
 from ._size_check import fits_in_versions
 
@@ -91,6 +94,61 @@ class Conversation:
             )
         self.tip, self.is_in_directory = tip, is_head
         self.runtime.deps.todos = self.tip.todos
+
+    async def select(self, record: VersionRecord) -> None:
+        """Continue from a version with the next turn. Unlike with `continue_from`, its approvals may be pending.
+
+        Raises:
+            PendingVersionError: Its approvals were answered, or it is `HEAD` and a run is still working there.
+        """
+        if await is_pending(self.store, record):
+            await self.resume_from(record)
+        else:
+            await self.continue_from(record.id)
+
+    async def use_model(self, name: str, model: Model) -> None:
+        """Use another model in the next turns, and store its name with them.
+
+        Args:
+            name: The name of the model, as given by the user.
+            model: The model.
+        """
+        agent = OwnAgent(self.runtime.agent, model=model, capabilities=())
+        self.runtime = replace(self.runtime, agent=agent, model=name)
+        self.versions = self.versions.with_agent(agent)
+        settings = Settings.model_validate(self.metadata[SETTINGS]).model_copy(update={'model': name})
+        self.metadata = {**self.metadata, SETTINGS: settings.model_dump(mode='json')}
+        if self.tip is not None:
+            self.tip = await self.versions.load(self.tip.id, backend=self.runtime.backend)
+
+    async def replace_history(self, messages: Sequence[ModelMessage]) -> Version:
+        """Continue from a version with these messages, and the files and todos of the current one, and return it.
+
+        Raises:
+            VersionConflictError: Another process has moved the head of the conversation.
+        """
+        tip = await self.prepare_turn()
+        self.tip = await tip.with_messages(messages, moves_head=self.is_in_directory)
+        if self.is_in_directory:
+            await self._mark_workspace(self.tip)
+        return self.tip
+
+    def check_settings(self, record: VersionRecord) -> None:
+        """Check that the agent of this conversation can answer the pending calls of a version.
+
+        Raises:
+            ForeignVersionError: Another program created the version, or it has another directory, agent or sandbox.
+        """
+        settings, own = settings_of(record), Settings.model_validate(self.metadata[SETTINGS])
+        different = [
+            name for name in ('directory', 'agent', 'sandbox') if getattr(settings, name) != getattr(own, name)
+        ]
+        if different:
+            name = short_id(record.id)
+            raise ForeignVersionError(
+                f'The turn of the version {name} has another {" and ".join(different)} than this conversation. Resume it '
+                f'with `pydantic-deep resume {name}`.'
+            )
 
     async def resume_from(self, record: VersionRecord) -> Version:
         """Make a version with pending approvals the tip, in the directory if its turn ran there, and return it."""

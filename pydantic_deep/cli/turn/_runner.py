@@ -42,6 +42,7 @@ from pydantic_deep.streaming import (
 )
 from pydantic_deep.subagents import SubagentEvent
 from pydantic_deep.versions import ApprovalInbox, TurnStream
+from pydantic_deep.views import prompt_text
 
 from ._conversation import Conversation, Version
 from ._failures import (
@@ -53,6 +54,9 @@ from ._failures import (
     exit_code_of_turn,
 )
 from ._runtime import Output
+
+Prompt: TypeAlias = str | Sequence[UserContent]
+"""A text, or texts and images."""
 
 EventSink: TypeAlias = Callable[[StreamEvent], None]
 """Called with each event as it occurs."""
@@ -89,7 +93,7 @@ class TurnReport:
 
 async def run_turn(
     conversation: Conversation,
-    task: str,
+    task: Prompt,
     *,
     branch: str | None = None,
     plan: bool | None = None,
@@ -147,11 +151,12 @@ class _TurnRunner:
         self._is_suspended = False
 
     async def run(
-        self, task: str, *, branch: str | None = None, plan: bool | None = None, paused: Version | None = None
+        self, task: Prompt, *, branch: str | None = None, plan: bool | None = None, paused: Version | None = None
     ) -> TurnReport:
         runtime = self._runtime
         runtime.backend.start_turn()
-        self._show(StartEvent(model=runtime.model, prompt=task, directory=runtime.directory))
+        shown = prompt_text(task)
+        self._show(StartEvent(model=runtime.model, prompt=shown, directory=runtime.directory))
         error: Exception | None = None
         try:
             await self._work(task if plan is None else with_plan_mode(task, is_on=plan), branch, paused)
@@ -167,7 +172,7 @@ class _TurnRunner:
             end=end, error=error_event, has_answered=bool(self._answered), has_next_command=has_next_command
         )
 
-    async def _work(self, task: str | list[UserContent], branch: str | None, version: Version | None) -> None:
+    async def _work(self, task: Prompt, branch: str | None, version: Version | None) -> None:
         """Run the agent until it answers or its pending calls stay undecided."""
         conversation = self._conversation
         if version is None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from enum import StrEnum
 from functools import partial
 from typing import Protocol, TypeAlias
 
 import typer
 from pydantic_ai import CancellationToken
+from pydantic_core import to_jsonable_python
 from rich.console import Console
 
+from pydantic_deep.cli._schemas import TaskResult
 from pydantic_deep.cli.approvals._policy import ApprovalMode, Decider, allow_all, deny_all, pause_all
 from pydantic_deep.cli.approvals._prompter import ApprovalPrompter, PromptScreen
 from pydantic_deep.cli.terminal._interrupts import Interrupts, stop_on_interrupt
@@ -23,6 +26,17 @@ from ._runtime import AgentRuntime
 
 _SELECTED = selected_groups(tool_results=True, function_calls=True, thinking=False)
 """The groups of events that are printed: all but pieces of tool calls and thoughts."""
+
+
+class OutputFormat(StrEnum):
+    """How to print a turn."""
+
+    text = 'text'
+    """Progress and the answer, for people."""
+    json = 'json'
+    """One JSON document at the end."""
+    stream_json = 'stream-json'
+    """Events, one JSON object a line."""
 
 
 class Work(Protocol):
@@ -57,6 +71,17 @@ async def present_as_json(runtime: AgentRuntime, work: Work, *, make_decider: De
             )
 
 
+async def present_as_document(runtime: AgentRuntime, work: Work, *, make_decider: DeciderFactory) -> TurnReport:
+    """Run a turn, and print its result as one JSON document on standard output."""
+    with stop_on_interrupt() as interrupts:
+        screen = PromptScreen(suspended=interrupts.suspended, notify=partial(typer.echo, err=True))
+        async with runtime.agent:
+            observer = TurnObserver(show=lambda event: None, decide=make_decider(screen))
+            turn = await work(stop=interrupts.stop, observer=observer)
+    print_result(TaskResult(error=turn.error, end=turn.end))
+    return turn
+
+
 async def show_progress(progress: ProgressDisplay, work: Work, *, make_decider: DeciderFactory) -> TurnReport:
     """Run a turn with a live progress display, which is suspended during prompts."""
     with stop_on_interrupt() as interrupts, progress:
@@ -86,6 +111,11 @@ def print_event(event: StreamEvent) -> None:
     """Print an event on a line of its own, unless it is a piece of a tool call or a thought."""
     if not groups_of(event) & ~_SELECTED:
         print(render_json(event), flush=True)  # noqa: T201 - the output of the command
+
+
+def print_result(result: TaskResult) -> None:
+    """Print the result of a turn as one JSON document, in ASCII, for the reason of `render_json`."""
+    print(json.dumps(to_jsonable_python(result), indent=2), flush=True)  # noqa: T201 - the output of the command
 
 
 def render_json(event: StreamEvent) -> str:

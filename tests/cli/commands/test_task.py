@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from inline_snapshot import snapshot
 from pydantic_ai.exceptions import ModelConnectionError
 from pydantic_ai.messages import ModelRequest
 from typer.testing import Result
 
+from pydantic_deep.cli.commands._options import read_task
 from pydantic_deep.testing import ScriptedModel, call
 
 Invoke = Callable[..., Result]
@@ -147,3 +150,59 @@ def test_instructions_apply_to_all_turns_of_a_conversation(invoke: Invoke) -> No
     assert invoke('chat', '--from', 'HEAD~1', model=model, stdin='On\n').exit_code == 0
     assert invoke('run', 'Go', model=model).exit_code == 0
     assert has_instructions(model) == [True, True, True, False]
+
+
+def test_result_is_one_document(invoke: Invoke) -> None:
+    """`--output-format json` prints the last events of the turn as one document, and nothing else."""
+    result = invoke('run', 'Go', '--output-format', 'json', model=ScriptedModel('Dóne.'))
+    printed = json.loads(result.stdout)
+    assert (result.exit_code, result.stderr) == (0, '')
+    assert (printed['error'], printed['end']['output'], printed['end']['status']) == (None, 'Dóne.', 'complete')
+    assert printed['end']['version_id'] == json.loads(invoke('show', '--json').stdout)['id']
+
+
+def test_failure_is_in_the_document(invoke: Invoke) -> None:
+    """The document of a failed turn, or of a turn without a model, has the error; exit codes are those of text."""
+    failed = invoke('run', 'Go', '--output-format=json', model=ScriptedModel(*[ModelConnectionError('m', 'No.')] * 3))
+    printed = json.loads(failed.stdout)
+    assert (failed.exit_code, printed['error']['type'], printed['end']['status']) == (1, 'error', 'failed')
+    missing = invoke('run', 'Go', '--output-format=json')
+    assert (missing.exit_code, json.loads(missing.stdout)['error']['kind']) == (3, 'unusable_model')
+    assert json.loads(missing.stdout)['end']['status'] == 'failed'
+
+
+def test_events_are_lines(invoke: Invoke) -> None:
+    """`--output-format stream-json` prints what `--json` prints; both together are the same, another format is not."""
+
+    def events(*options: str) -> list[str]:
+        printed = invoke('run', 'Go', *options, model=ScriptedModel('One.')).stdout
+        return [json.loads(line)['type'] for line in printed.splitlines()]
+
+    assert events('--output-format=stream-json') == events('--json') == events('--json', '--output-format=stream-json')
+    assert events('--json')[-1] == 'end'
+    refused = invoke('run', 'Go', '--json', '--output-format=json', model=ScriptedModel())
+    assert refused.exit_code == 2
+    assert '--json is --output-format=stream-json.' in refused.stderr
+    unknown = invoke('run', 'Go', '--output-format=yaml', model=ScriptedModel())
+    assert "'yaml' is not one of text, json," in unknown.stderr
+
+
+def test_task_is_read_from_a_pipe(invoke: Invoke) -> None:
+    """Without a task, `run` reads it from standard input; an empty input is refused."""
+    model = ScriptedModel('One.')
+    assert invoke('run', model=model, stdin='Count them').stdout == 'One.\n'
+    assert 'Count them' in str(model.requests[0].messages)
+    refused = invoke('run', model=ScriptedModel(), stdin=' ')
+    assert (refused.exit_code, 'it is empty. Describe a task.' in refused.stderr) == (2, True)
+
+
+def test_task_is_required_at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a terminal, a missing task is not waited for."""
+
+    class Keyboard(StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr('sys.stdin', Keyboard())
+    with pytest.raises(typer.BadParameter, match=r'describe a task, or pipe it to standard input\.'):
+        read_task(None)

@@ -19,7 +19,8 @@ from typer.testing import Result
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli.approvals._policy import ApprovalMode
 from pydantic_deep.cli.approvals._prompter import ApprovalPrompter
-from pydantic_deep.cli.commands._chat import ChatSession
+from pydantic_deep.cli.chat._chat import VERBS
+from pydantic_deep.cli.chat._session import ChatScreen, ChatSession
 from pydantic_deep.cli.history._context_report import context_usage, load_context_usage, render_context
 from pydantic_deep.cli.turn._conversation import Conversation
 from pydantic_deep.cli.turn._turn_presenter import decider_for
@@ -126,16 +127,17 @@ def test_context_in_a_chat_without_a_terminal_is_plain_text(invoke: Invoke) -> N
 async def test_context_in_a_chat_on_a_terminal_shows_the_bar(make_conversation: MakeConversation) -> None:
     output = StringIO()
     console = Console(file=output, force_terminal=True, width=60, color_system=None)
-    prompter = ApprovalPrompter(environment=Environment())
-    model = ScriptedModel('First.')
-    conversation = make_conversation(model)
-    chat = ChatSession(conversation, console, prompter, decider_for(ApprovalMode.deny, prompter), prints_answers=True)
+    environment = Environment()
+    prompter = ApprovalPrompter(environment=environment)
+    conversation = make_conversation(ScriptedModel('First.'))
     prompts = iter(['One', '/context', '/quit'])
 
-    async def ask() -> str:
+    async def read_line(message: str) -> str:
         return next(prompts)
 
-    await chat.run(ask)
+    screen = ChatScreen(console=console, read_line=read_line, ask=read_line, prints_answers=True)
+    chat = ChatSession(conversation, environment, screen, VERBS, prompter, decider_for(ApprovalMode.deny, prompter))
+    await chat.run()
 
     assert '█' in output.getvalue()
 

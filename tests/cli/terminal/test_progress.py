@@ -32,6 +32,7 @@ from pydantic_deep.streaming import (
 )
 from pydantic_deep.testing import FakeClock
 from pydantic_deep.todos import Todo
+from tests.cli.conftest import screen_of
 
 CALL = ToolCallEvent(id='1', name='grep', args=json.dumps({'pattern': 'a\nb', 'path': '/src', 'output_mode': 'count'}))
 RESULT = ToolResultEvent(id='1', name='grep', outcome='success', content='/src/a.py: 3')
@@ -237,3 +238,42 @@ One.
 0 requests, 0 tool calls, 0 tokens in, 0 out, 1 s
 Interrupted.
 """)
+
+
+def show_live(*events: StreamEvent) -> str:
+    """Return what a terminal has at the end, without the live block."""
+    stream = StringIO()
+    console = Console(file=stream, width=60, force_terminal=True, color_system=None, _environ={'TERM': 'xterm'})
+    with ProgressDisplay(console, clock=FakeClock().monotonic, shows_answer=True) as progress:
+        for event in events:
+            progress.show(event)
+    return '\n'.join(screen_of(stream.getvalue()))
+
+
+def test_a_terminal_gets_complete_blocks_of_markdown() -> None:
+    """Blocks of an answer are printed once they are complete, between calls too, with blank lines around them."""
+    shown = show_live(
+        TextEvent(text='# Look'), TextEvent(text='\n\nI *look*.'), CALL, RESULT, TextEvent(text='- one\n- two'), END
+    )
+    assert shown == snapshot("""\
+
+Look
+
+I look.
+
+✓ grep a /src  /src/a.py: 3
+
+ • one
+ • two
+
+0 requests, 0 tool calls, 0 tokens in, 0 out, 1 s
+""")
+
+
+@pytest.mark.parametrize(('pieces', 'is_shown'), [(('One', ' two'), False), (('One\n\nt', 'wo'), True)])
+def test_void_markdown_is_declared_if_it_was_printed(pieces: tuple[str, ...], is_shown: bool) -> None:
+    """A failed attempt of which a block is printed is declared void; otherwise nothing of it is shown."""
+    retried = RetriedEvent(attempt=2, attempts=3, delay_seconds=0.0, reason='cut', void_text=''.join(pieces))
+    shown = show_live(*(TextEvent(text=piece) for piece in pieces), retried, TextEvent(text='Three'), END)
+    assert ('the unfinished answer above is void' in shown) is is_shown
+    assert 'Three' in shown

@@ -22,7 +22,7 @@ from prompt_toolkit.output import DummyOutput
 
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli.approvals._policy import ApprovalMode
-from pydantic_deep.cli.commands._chat import chat
+from pydantic_deep.cli.chat._chat import chat
 from pydantic_deep.cli.terminal import _terminal
 from pydantic_deep.cli.terminal._terminal import Terminal, open_terminal
 from pydantic_deep.cli.turn._conversation import Conversation

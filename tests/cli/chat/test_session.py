@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
 from prompt_toolkit.history import InMemoryHistory
-from pydantic_ai.exceptions import ModelConnectionError
+from pydantic_ai.exceptions import ModelConnectionError, RunCancelled
 from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
 from pydantic_ai.models.function import AgentInfo
 from rich.console import Console
@@ -20,12 +24,17 @@ from typer.testing import Result
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli.approvals._policy import ApprovalMode
 from pydantic_deep.cli.approvals._prompter import ApprovalPrompter
-from pydantic_deep.cli.commands._chat import HELP, ChatSession, open_history
+from pydantic_deep.cli.chat._chat import VERBS, create_completer
+from pydantic_deep.cli.chat._prompt import open_history
+from pydantic_deep.cli.chat._recap import print_recap
+from pydantic_deep.cli.chat._session import ChatScreen, ChatSession
+from pydantic_deep.cli.chat._verbs import Verb, VerbTable
 from pydantic_deep.cli.turn._change_tracker import ChangeTrackingBackend
 from pydantic_deep.cli.turn._conversation import Conversation
 from pydantic_deep.cli.turn._turn_presenter import decider_for
 from pydantic_deep.skills import Skills
-from pydantic_deep.testing import ScriptedModel, call
+from pydantic_deep.testing import FakeClock, ScriptedModel, call
+from tests.cli.conftest import screen_of
 
 Invoke = Callable[..., Result]
 MakeConversation = Callable[..., Conversation]
@@ -100,8 +109,8 @@ def test_a_chat_survives_a_command_that_fails(invoke: Invoke, monkeypatch: pytes
 
 def test_an_unknown_command_is_not_sent_to_the_model(invoke: Invoke) -> None:
     result = invoke('chat', model=ScriptedModel(), stdin='/help\n/hepl\x1b\n')
-    assert '/todos    show the plan\n' in result.stderr
-    assert max(map(len, HELP.splitlines())) <= 80
+    assert '/todos                  show the plan\n' in result.stderr
+    assert max(map(len, VERBS.help())) <= 80
     assert 'There is no command /hepl\\x1b. /help lists them, /skills the skills.' in result.stderr
 
 
@@ -203,12 +212,14 @@ async def test_missing_skills_directory_is_reported(make_conversation: MakeConve
     console = Console(file=StringIO())
     lines = iter(['/skills', '/haiku', '/quit'])
 
-    async def read_prompt() -> str:
+    async def read_line(message: str) -> str:
         return next(lines)
 
-    prompter = ApprovalPrompter(environment=Environment(variables={}))
-    chat = ChatSession(conversation, console, prompter, decider_for(ApprovalMode.allow, prompter), prints_answers=True)
-    assert await chat.run(read_prompt) == 0
+    environment = Environment(variables={})
+    prompter = ApprovalPrompter(environment=environment)
+    screen = ChatScreen(console=console, read_line=read_line, ask=read_line, prints_answers=True)
+    chat = ChatSession(conversation, environment, screen, VERBS, prompter, decider_for(ApprovalMode.allow, prompter))
+    assert await chat.run() == 0
     assert isinstance(console.file, StringIO)
     assert console.file.getvalue().count('gone') == 2
 
@@ -268,3 +279,134 @@ def test_chat_instructions_apply_to_new_conversations(invoke: Invoke, options: t
     )
     assert (result.exit_code, has_instructions(model)) == (0, [True, True, True])
     assert len(model.requests[2].messages) == 1
+
+
+class Lines:
+    """The lines that a user types, as the input of a chat."""
+
+    def __init__(self, *lines: str) -> None:
+        self.lines = list(lines)
+
+    async def __call__(self, message: str) -> str:
+        if not self.lines:
+            raise EOFError
+        return self.lines.pop(0)
+
+
+def session_of(
+    conversation: Conversation, *lines: str, mode: ApprovalMode = ApprovalMode.allow, has_bell: bool = True
+) -> tuple[ChatSession, StringIO]:
+    """Return a chat on a terminal with scripted lines, and what it prints."""
+    output = StringIO()
+    console = Console(file=output, force_terminal=True, width=60, color_system=None, _environ={'TERM': 'xterm'})
+    environment = Environment(variables={})
+    prompter = ApprovalPrompter(environment=environment)
+    typed = Lines(*lines)
+    screen = ChatScreen(console=console, read_line=typed, ask=typed, prints_answers=False, has_bell=has_bell)
+    return ChatSession(conversation, environment, screen, VERBS, prompter, decider_for(mode, prompter)), output
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize('has_bell', [True, False])
+async def test_the_bell_rings_after_a_long_turn(
+    make_conversation: MakeConversation, clock: FakeClock, has_bell: bool
+) -> None:
+    """A turn of 30 seconds rings the terminal at its end, a shorter one does not, and none if it is turned off."""
+
+    def think(messages: list[ModelMessage], info: AgentInfo) -> str:
+        clock.advance(30)
+        return 'Long.'
+
+    chat, output = session_of(make_conversation(ScriptedModel('Short.', think)), 'One', 'Two', has_bell=has_bell)
+    assert await chat.run() == 0
+    before, _, after = output.getvalue().partition('Long.')
+    assert ('\x07' in before, '\x07' in after) == (False, has_bell)
+
+
+@pytest.mark.anyio
+async def test_the_bell_rings_at_an_approval(make_conversation: MakeConversation) -> None:
+    """A call that needs approval rings the terminal before it is decided."""
+    write = call('write_file', path='/a.txt', content='a\n')
+    conversation = make_conversation(ScriptedModel(write, 'Done.'), approvals=ApprovalMode.ask)
+    chat, output = session_of(conversation, 'One', mode=ApprovalMode.deny)
+    await chat.run()
+    assert output.getvalue().count('\x07') == 1
+
+
+@pytest.mark.anyio
+async def test_ctrl_c_stops_a_verb(make_conversation: MakeConversation) -> None:
+    """Ctrl-C during work that is no turn cancels it, and the chat continues."""
+    chat, _ = session_of(make_conversation(ScriptedModel()))
+
+    async def wait() -> None:
+        signal.raise_signal(signal.SIGINT)
+        await anyio.sleep_forever()
+
+    with pytest.raises(RunCancelled, match='Interrupted'):
+        await chat.interruptible(wait())
+
+
+@pytest.mark.anyio
+async def test_an_interrupted_verb_is_reported(make_conversation: MakeConversation) -> None:
+    """A verb that Ctrl-C stops prints a sentence, and the next line is read."""
+    conversation = make_conversation(ScriptedModel('One.', 'Two.'))
+
+    async def stop(chat: ChatSession, arguments: Sequence[str]) -> None:
+        raise RunCancelled('Interrupted.')
+
+    chat, output = session_of(conversation, '/stop', 'One')
+    chat.verbs = VerbTable((Verb(name='stop', summary='', run=stop),))
+    await chat.run()
+    assert output.getvalue().startswith('Interrupted.\n')
+    assert 'One.' in output.getvalue()
+
+
+@pytest.mark.anyio
+async def test_an_answer_is_markdown_on_a_terminal(make_conversation: MakeConversation) -> None:
+    """On a terminal, the chat prints blocks of Markdown with blank lines between them."""
+    chat, output = session_of(make_conversation(ScriptedModel('# One\n\n- two\n- three\n\nSome **words**.')), 'Go')
+    await chat.run()
+    assert screen_of(output.getvalue())[:7] == ['', 'One', '', ' • two', ' • three', '', 'Some words.']
+
+
+@pytest.mark.anyio
+async def test_completion_knows_the_skills_versions_and_models_of_the_chat(
+    make_conversation: MakeConversation, tmp_path: Path
+) -> None:
+    """The prompt of a chat completes bundled skills, versions of the directory and usable models."""
+    conversation = make_conversation(ScriptedModel('One.'))
+    chat, _ = session_of(conversation, 'Go')
+    await chat.run()
+    completer = create_completer(conversation, Environment(models={'house': ScriptedModel()}, variables={}))
+
+    async def complete(typed: str) -> list[str]:
+        event = CompleteEvent(completion_requested=True)
+        return [item.text async for item in completer.get_completions_async(Document(typed), event)]
+
+    assert await complete('/writing') == ['/writing-skills']
+    assert await complete('/switch m') == ['main']
+    assert await complete('/model h') == ['house']
+    conversation.runtime = replace(conversation.runtime, skills=Skills([tmp_path / 'gone']))
+    assert await complete('/writing') == []
+
+
+@pytest.mark.anyio
+async def test_a_recap_shows_the_last_turns(make_conversation: MakeConversation) -> None:
+    """A recap has the last three prompts, the number of earlier turns, and eight lines of the last answer."""
+    prompts = ['One', 'Two', 'Three', 'Four']
+    answer = '\n'.join(f'line {number}  ' for number in range(10))
+    conversation = make_conversation(ScriptedModel('One.', 'Two.', 'Three.', answer))
+    chat, _ = session_of(conversation, *prompts)
+    root = await conversation.prepare_turn()
+    await chat.run()
+    assert conversation.tip is not None
+    for is_terminal in (True, False):
+        output = StringIO()
+        console = Console(file=output, force_terminal=is_terminal, width=60, color_system=None)
+        await print_recap(console, chat.reader, conversation.tip.record)
+        lines = [line.rstrip() for line in output.getvalue().splitlines()]
+        assert lines[:5] == ['… 1 earlier turn', '> Two', '> Three', '> Four', '']
+        assert lines[5:] == [*(f'line {number}' for number in range(8)), '… 2 more lines']
+    await print_recap(console := Console(file=StringIO()), chat.reader, root.record)
+    assert isinstance(console.file, StringIO)
+    assert console.file.getvalue() == ''

@@ -1,0 +1,51 @@
+"""What a continued conversation was about: its last prompts, and the last answer."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.text import Text
+
+from pydantic_deep.cli.history._reader import VersionReader
+from pydantic_deep.cli.render._markdown import markdown_lines
+from pydantic_deep.cli.render._terminal_text import escape_invisible, first_line
+from pydantic_deep.cli.render._wrapping import print_truncated
+from pydantic_deep.store import VersionRecord
+from pydantic_deep.views import stored_output_text
+
+MAX_PROMPTS = 3
+"""Maximum number of prompts that are shown, newest last."""
+
+PROMPT_CHARS = 200
+"""Maximum number of characters of a prompt."""
+
+ANSWER_LINES = 8
+"""Maximum number of lines of the last answer."""
+
+
+async def print_recap(console: Console, reader: VersionReader, record: VersionRecord) -> None:
+    """Print the last prompts of the conversation of a version, and the beginning of its last answer."""
+    lineage = await reader.store.lineage(record.id)
+    turns = [version for version in lineage.versions if version.kind == 'turn']
+    shown = await reader.views.versions(turns[-MAX_PROMPTS:])
+    if len(turns) > len(shown):
+        earlier = len(turns) - len(shown)
+        console.print(Text('… 1 earlier turn' if earlier == 1 else f'… {earlier} earlier turns', 'dim'))
+    for version in shown:
+        prompt = 'continued without a prompt' if version.prompt is None else version.prompt
+        print_truncated(console, Text(f'> {first_line(prompt, PROMPT_CHARS)}', 'dim'))
+    output = stored_output_text(turns[-1]) if turns else None
+    if output:
+        _print_beginning(console, output)
+
+
+def _print_beginning(console: Console, output: str) -> None:
+    """Print the first lines of an answer: as Markdown on a terminal, as they are elsewhere."""
+    if console.is_terminal:
+        lines = markdown_lines(console, output)
+    else:
+        lines = [Text(escape_invisible(line)) for line in output.strip().split('\n')]
+    console.print()
+    for line in lines[:ANSWER_LINES]:
+        console.print(line, soft_wrap=True)
+    if len(lines) > ANSWER_LINES:
+        console.print(Text(f'… {len(lines) - ANSWER_LINES} more lines', 'dim'))

@@ -1,0 +1,97 @@
+"""The table of verbs: their names, arguments and help lines."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from pydantic_deep.errors import DeepAgentError
+
+if TYPE_CHECKING:
+    from ._session import ChatSession
+
+Completion: TypeAlias = Literal['version', 'model']
+"""The kind of names that complete the arguments of a verb."""
+
+HELP_COLUMNS = 24
+"""Width of the column of verbs in the help."""
+
+
+class WrongVerbError(DeepAgentError):
+    """A verb has too few or too many arguments, or cannot be used now."""
+
+
+class ChatEndedError(Exception):
+    """The user ends the chat."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verb:
+    """A command of the chat."""
+
+    name: str
+    """The name without the slash."""
+    summary: str
+    """The line of `/help`, without a period."""
+    run: Callable[[ChatSession, Sequence[str]], Awaitable[None]]
+    """Runs the verb with its arguments."""
+    arguments: str = ''
+    """The arguments as in help texts, such as `A [B]`. The last one takes the rest of the line if it ends with `…`."""
+    completion: Completion | None = None
+    """The names that complete its arguments."""
+    is_listed: bool = True
+    """Whether `/help` and the completion have it. Other verbs are second names."""
+
+    @property
+    def usage(self) -> str:
+        """The verb with its arguments, as the user types it."""
+        return f'/{self.name} {self.arguments}'.rstrip()
+
+    def parse(self, text: str) -> list[str]:
+        """Split the text after the name into arguments.
+
+        Raises:
+            WrongVerbError: There are too few or too many.
+        """
+        names = self.arguments.split()
+        takes_rest = self.arguments.endswith(('…', '…]'))
+        words = text.split(maxsplit=len(names) - 1) if takes_rest else text.split()
+        required = sum(not name.startswith('[') for name in names)
+        if not required <= len(words) <= len(names):
+            raise WrongVerbError(f'Usage: {self.usage}')
+        return [word.strip() for word in words]
+
+
+@dataclass(frozen=True)
+class VerbTable:
+    """The verbs of a chat, in the order of the help."""
+
+    verbs: Sequence[Verb]
+    _by_name: dict[str, Verb] = field(init=False, default_factory=dict[str, Verb])
+
+    def __post_init__(self) -> None:
+        self._by_name.update({verb.name: verb for verb in self.verbs})
+
+    @property
+    def listed(self) -> list[Verb]:
+        """The verbs that the help and the completion show."""
+        return [verb for verb in self.verbs if verb.is_listed]
+
+    def find(self, name: str) -> Verb | None:
+        """Return the verb with a name; `None` if there is none."""
+        return self._by_name.get(name)
+
+    def help(self) -> list[str]:
+        """Return the lines of `/help`, of at most 80 characters so that most terminals do not wrap them."""
+        return [*(f'{verb.usage:{HELP_COLUMNS - 1}} {verb.summary}' for verb in self.listed), *HELP_NOTES]
+
+
+HELP_NOTES = (
+    f'{"/NAME [PROMPT…]":{HELP_COLUMNS}}load the skill NAME with this prompt, or the next one',
+    f'{"@PATH":{HELP_COLUMNS}}attach a text file or an image to the prompt',
+    f'{"!COMMAND":{HELP_COLUMNS}}run a command in the sandbox; the agent does not see it',
+    'Ctrl-C stops the agent. Alt-Enter or a backslash before Enter starts a line.',
+    'Other lines that start with / are refused; everything else is a prompt.',
+)
+"""The end of the help: lines that are no verbs."""
