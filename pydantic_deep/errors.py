@@ -28,6 +28,8 @@ DeepAgentError
 │   └── RepeatedCallsError    a call was repeated, and the model gave no last answer
 ├── in `pydantic_deep.retries`
 │   └── CutAnswerError        (pydantic_ai.ModelConnectionError) a response is incomplete
+├── in `pydantic_deep.mcp`
+│   └── McpConfigError        (ValueError) the configuration of an MCP server is invalid
 ├── in `pydantic_deep.store`
 │   └── StoreError            base class of store errors; acknowledged data is safe
 │       ├── StoreUnavailableError   (OSError) the store cannot be opened, read or written

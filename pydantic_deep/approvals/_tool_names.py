@@ -13,6 +13,7 @@ from pydantic_ai.exceptions import UserError
 from pydantic_ai.toolsets import AbstractToolset, DynamicToolset, ToolsetTool
 
 from pydantic_deep._messages.deferred_metadata import DELEGATES
+from pydantic_deep._toolsets.late_toolset import LateToolset
 from pydantic_deep.extensions import SupportsHiddenTools, find_capabilities
 
 _LOGGER = logging.getLogger('pydantic_deep')
@@ -26,7 +27,7 @@ async def check_names(
 ) -> None:
     """Raise if a name matches no tool of the run, visible or hidden.
 
-    If a dynamic toolset may add tools in a later step, log a warning instead.
+    If a dynamic toolset or a server that is not running may add tools in a later step, log a warning instead.
 
     Args:
         ctx: The run.
@@ -53,7 +54,10 @@ def _may_grow(toolset: AbstractToolset[Any]) -> bool:
     """Return whether a later step may have additional tools."""
     leaves: list[AbstractToolset[Any]] = []
     toolset.apply(leaves.append)
-    return any(isinstance(leaf, DynamicToolset) and leaf.per_run_step for leaf in leaves)
+    return any(
+        leaf.may_grow if isinstance(leaf, LateToolset) else isinstance(leaf, DynamicToolset) and leaf.per_run_step
+        for leaf in leaves
+    )
 
 
 def _unknown(name: str, known: Collection[str]) -> str:

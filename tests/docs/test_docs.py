@@ -172,6 +172,7 @@ SCRIPTS: dict[str, list[Step]] = {
     'Is a van large enough for two rooms?': ['It is.'],
     ASK: ['Done: the date is in move.md.\nNext: rent a van; the bank is not told yet.'],
     'Which number has the lease?': [ToolCallPart('search_history', {'query': 'lease number'}), 'L-77.'],
+    'Order tea.': [ToolCallPart('shop_order', {'item': 'tea'})],
     'Is 91 a prime?': ['No. It is 7 times 13.'],
     'What is 100 CHF in euros?': [ToolCallPart('exchange_rate', {'currency': 'CHF'}), 'I have no rate for CHF.'],
 }

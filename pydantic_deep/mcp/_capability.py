@@ -1,0 +1,145 @@
+"""The capability with the tools of MCP servers, for any pydantic-ai agent."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final, cast
+
+from pydantic_ai import RunContext
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.toolsets import AbstractToolset
+from pydantic_ai.usage import RunUsage
+
+from pydantic_deep._pause_check import check_can_pause
+
+from ._config import McpServer, read_mcp_file
+from ._connection import Connection, Timeouts
+from ._errors import McpConfigError
+from ._status import McpServerStatus, McpToolStatus
+from ._toolset import McpTool, McpToolset
+
+DIRECT_CHARS: Final = 8_000
+"""Maximum size of the definitions of all tools that are sent with each request, in characters: about 2,000 tokens."""
+
+START_TIMEOUT_SECONDS: Final = 30.0
+"""How long to wait for the start of a server. `npx` and `uvx` may have to download it first."""
+
+CALL_TIMEOUT_SECONDS: Final = 300.0
+"""How long to wait for the result of a call, as in pydantic-ai."""
+
+
+@dataclass(kw_only=True)
+class McpServers(AbstractCapability[object]):
+    """Gives the model the tools and resources of MCP servers: `McpServers.from_file('.mcp.json')`.
+
+    The name of a tool is `SERVER_TOOL`. A call needs approval unless the server declares that the tool only reads
+    (`readOnlyHint`) or `allow` names it. This annotation also declares the effect of the tool: after a crash, calls that
+    only read run again, and a person decides on all others. Results are untrusted for `UntrustedContent`.
+
+    The servers start with a run and stop after it, or live as long as `async with agent:`. All users of the agent share
+    them. A server that cannot start costs only its own tools: the model is informed, the reason is logged, and the next
+    run tries again. If it stops in a call, this call fails, and the next call starts it again.
+
+    If the definitions of the tools are larger than `direct_chars`, the model finds them by search. Questions of a server
+    to the user (elicitation) are not supported, and servers are informed of that.
+
+    Raises:
+        ModuleNotFoundError: The extra `mcp` is not installed.
+        McpConfigError: A variable of a server is not set.
+        TypeError: `allow` is a single string.
+        ValueError: A limit is not positive.
+        UserError: At the start of a run without approvals.
+    """
+
+    id: str | None = 'mcp_servers'
+    servers: Mapping[str, McpServer]
+    """The servers by name."""
+    allow: Sequence[str] = ()
+    """Tools that need no approval, by name or pattern: `github_get_*`. Rules in `interrupt_on` still apply to them."""
+    direct_chars: int = DIRECT_CHARS
+    """Maximum size of the definitions of all tools in characters. Larger ones are deferred behind a tool search."""
+    start_timeout_seconds: float = START_TIMEOUT_SECONDS
+    """How long to wait for the start of a server."""
+    call_timeout_seconds: float = CALL_TIMEOUT_SECONDS
+    """How long to wait for the result of a call."""
+    variables: Mapping[str, str] | None = field(default=None, repr=False, compare=False)
+    """The values of `${VAR}`. `None` for the environment variables of this process."""
+    _connections: list[Connection] = field(default_factory=list[Connection], init=False, repr=False, compare=False)
+    _toolset: McpToolset = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if find_spec('fastmcp') is None:
+            raise ModuleNotFoundError(
+                "MCP servers need 'fastmcp', which is not installed. Install the extra: "
+                "`pip install 'versioned-deep-agents[mcp]'`.",
+                name='fastmcp',
+            )
+        if isinstance(cast('object', self.allow), str):
+            raise TypeError(f'`allow` is {self.allow!r}. Pass a list: `[{self.allow!r}]`.')
+        for name in ('direct_chars', 'start_timeout_seconds', 'call_timeout_seconds'):
+            if getattr(self, name) <= 0:
+                raise ValueError(f'`{name}` is {getattr(self, name)}. Use a positive number.')
+        for name in self.servers:
+            if not name.strip():
+                raise McpConfigError(f'An MCP server has the name {name!r}. Use a name with letters.')
+        variables = os.environ if self.variables is None else self.variables
+        timeouts = Timeouts(start=self.start_timeout_seconds, call=self.call_timeout_seconds)
+        self._connections = [Connection(name, server, variables, timeouts) for name, server in self.servers.items()]
+        self._toolset = McpToolset(self._connections, allow=self.allow, direct_chars=self.direct_chars)
+
+    @classmethod
+    def from_file(cls, path: str | Path, *, allow: Sequence[str] = ()) -> McpServers:
+        """Return the servers of a file such as `.mcp.json`, in the format of Claude Code and other clients.
+
+        Args:
+            path: The file.
+            allow: As in the constructor.
+
+        Raises:
+            McpConfigError: The file is invalid.
+        """
+        return cls(servers=read_mcp_file(path), allow=allow)
+
+    def get_toolset(self) -> AbstractToolset[object]:
+        """Return the tools of the servers."""
+        return self._toolset
+
+    async def before_run(self, ctx: RunContext[object]) -> None:
+        """Check that the run can ask a person.
+
+        Raises:
+            UserError: It has no approvals.
+        """
+        if self.servers:
+            check_can_pause(ctx, 'McpServers')
+
+    async def status(self) -> list[McpServerStatus]:
+        """Return the state of each server, after connecting to it if necessary."""
+        from pydantic_ai.models.test import TestModel  # a context needs a model, which nothing calls
+
+        ctx = RunContext[Any](deps=None, model=TestModel(), usage=RunUsage())
+        async with cast('AbstractAsyncContextManager[object]', self._toolset):
+            tools = (await self._toolset.get_tools(ctx)).values()
+            return [
+                McpServerStatus(
+                    name=connection.name,
+                    label=connection.label,
+                    error=connection.error,
+                    tools=tuple(
+                        McpToolStatus(
+                            name=tool.tool_def.name,
+                            effect=(tool.tool_def.metadata or {})['effect'],
+                            needs_approval=tool.tool_def.kind == 'unapproved',
+                        )
+                        for tool in tools
+                        if isinstance(tool, McpTool) and tool.connection is connection
+                    ),
+                    resources=len(connection.resources),
+                )
+                for connection in self._connections
+            ]

@@ -1,0 +1,245 @@
+"""The connection to one server. A failure is an error text and never ends a run."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from tempfile import TemporaryFile
+from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar, cast
+
+import anyio
+from pydantic_ai import RunContext
+from pydantic_ai.exceptions import ModelRetry, ToolFailed
+from pydantic_ai.toolsets import ToolsetTool
+
+from ._config import McpServer
+
+if TYPE_CHECKING:  # it needs the extra, and is imported with the first connection
+    from pydantic_ai.mcp import MCPToolset
+
+T = TypeVar('T')
+
+_LOGGER = logging.getLogger('pydantic_deep')
+
+_CONNECTION_CLOSED: Final = -32000
+"""The code of the error by which the MCP SDK reports that a server closed its connection."""
+
+_MAX_ERROR_CHARS: Final = 500
+"""Maximum length in characters of an error, and of a line from the standard error of a server."""
+
+_MAX_LOG_BYTES: Final = 4_000
+"""The part of the standard error of a server that is searched for its last line, in bytes."""
+
+NOT_STARTED: Final = 'not started'
+"""The error of a server that nobody uses."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timeouts:
+    """Limits in seconds."""
+
+    start: float
+    """For the start of a server."""
+    call: float
+    """For the result of one call."""
+
+
+class Connection:
+    """The connection to one server, which its users share.
+
+    Args:
+        name: The name of the server.
+        server: The server.
+        variables: The values of its variables.
+        timeouts: How long to wait for it.
+
+    Raises:
+        McpConfigError: A variable without a default is not set.
+    """
+
+    def __init__(self, name: str, server: McpServer, variables: Mapping[str, str], timeouts: Timeouts) -> None:
+        self.name = name
+        self.label = server.label
+        """The command line or the address, without values of variables."""
+        self.error: str | None = NOT_STARTED
+        """Why there is no connection, for people; `None` if there is one. The model never gets this text, as a server can
+        write parts of it.
+        """
+        self.tools: Mapping[str, ToolsetTool[Any]] = {}
+        """The tools of the server, as they were listed last."""
+        self.resources: list[dict[str, str]] = []
+        """The resources and templates of the server: `uri`, `name` and `description`."""
+        self._server = server.expand(name, variables)
+        self._secrets = {value: name for name in server.variables if (value := variables.get(name))}
+        self._timeouts = timeouts
+        self._toolset: MCPToolset[Any] | None = None
+        self._log: TextIO | None = None
+        self._users = 0
+        self._lock = anyio.Lock()
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether the server was started without success, so that its tools are unknown."""
+        return self._users > 0 and self._toolset is None and not self.tools
+
+    async def enter(self) -> None:
+        """Add a user, and connect for the first one. A failure is in `error`."""
+        async with self._lock:
+            if not self._users:
+                await self._open()
+            self._users += 1
+
+    async def exit(self) -> None:
+        """Remove a user, and disconnect after the last one."""
+        async with self._lock:
+            self._users -= 1
+            if self._users:
+                return
+            await self._close()
+            self.error = NOT_STARTED
+
+    async def reopen(self) -> None:
+        """Connect again if a connection has users and was lost."""
+        async with self._lock:
+            if self._users and self._toolset is None:
+                await self._open()
+
+    async def list_tools(self, ctx: RunContext[Any]) -> Mapping[str, ToolsetTool[Any]]:
+        """Return the tools by their names at the server. Without a connection, they are those that were listed last."""
+        toolset = self._toolset
+        if toolset is not None:
+            try:
+                self.tools = await toolset.get_tools(ctx)
+            except Exception as error:  # noqa: BLE001 - of the transport, which may raise anything
+                await self._lose(toolset, error)
+        return self.tools
+
+    async def call_tool(self, name: str, args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]) -> Any:
+        """Call a tool, and return its result.
+
+        Raises:
+            ToolFailed: The tool failed, or the connection was lost.
+        """
+        return await self._using(lambda toolset: toolset.call_tool(name, args, ctx, tool))
+
+    async def read_resource(self, uri: str) -> Any:
+        """Return the contents of a resource.
+
+        Raises:
+            ToolFailed: The server failed, or the connection was lost.
+        """
+        return await self._using(lambda toolset: toolset.read_resource(uri))
+
+    async def _using(self, work: Callable[[MCPToolset[Any]], Awaitable[T]]) -> T:
+        await self.reopen()
+        toolset = self._toolset
+        if toolset is None:
+            raise ToolFailed(f'The MCP server {self.name!r} is not running. The call was not made.')
+        try:
+            return await work(toolset)
+        except ToolFailed:
+            raise
+        except Exception as error:
+            if _code_of(error) not in (None, _CONNECTION_CLOSED):
+                raise ToolFailed(error.message if isinstance(error, ModelRetry) else str(error)) from error
+            await self._lose(toolset, error)
+            raise ToolFailed(
+                f'The MCP server {self.name!r} failed during this call, which may have taken effect.'
+            ) from error
+
+    async def _open(self) -> None:
+        """Connect, and list the resources."""
+        self._log = cast('TextIO', TemporaryFile('w+', encoding='utf-8', errors='replace'))  # noqa: SIM115 - closed below
+        try:
+            toolset = _create_toolset(self.name, self._server, self._timeouts, self._log)
+            await toolset.__aenter__()
+            self._toolset = toolset
+            self.resources = await _list_resources(toolset)
+        except Exception as error:  # noqa: BLE001 - of the transport, which may raise anything
+            await self._close(error)
+        except BaseException:
+            await self._close()
+            raise
+        else:
+            self.error = None
+
+    async def _close(self, cause: Exception | None = None) -> None:
+        """Disconnect.
+
+        Args:
+            cause: The failure, if there was one.
+        """
+        toolset, self._toolset = self._toolset, None
+        log, self._log = self._log, None
+        if toolset is not None:
+            try:
+                await toolset.__aexit__(None, None, None)
+            except Exception:
+                _LOGGER.warning('The connection to the MCP server %r did not close', self.name, exc_info=True)
+        if log is not None:
+            with log:
+                if cause is not None:
+                    self.error = self._masked(_reason(cause, log))
+                    _LOGGER.warning('The MCP server %r is not running: %s', self.name, self.error)
+
+    async def _lose(self, toolset: MCPToolset[Any], error: Exception) -> None:
+        """Close a connection that failed, unless another call has done so: a newer connection stays."""
+        async with self._lock:
+            if self._toolset is toolset:
+                await self._close(error)
+
+    def _masked(self, text: str) -> str:
+        """Return a text with the names of variables instead of their values."""
+        for value, name in self._secrets.items():
+            text = text.replace(value, f'${{{name}}}')
+        return text
+
+
+def _create_toolset(name: str, server: McpServer, timeouts: Timeouts, log: TextIO) -> MCPToolset[Any]:
+    """Return pydantic-ai's client of a server, without a handler for questions: the server is informed that they are not
+    supported.
+    """
+    from fastmcp.client.transports import StdioTransport, StreamableHttpTransport
+    from pydantic_ai.mcp import MCPToolset
+
+    if server.url is not None:
+        transport = StreamableHttpTransport(server.url, headers=dict(server.headers))
+    else:
+        transport = StdioTransport(
+            server.command or '', [*server.args], env=dict(server.env), cwd=server.cwd, keep_alive=False, log_file=log
+        )
+    return MCPToolset(
+        transport, id=name, tool_error_behavior='failed', init_timeout=timeouts.start, read_timeout=timeouts.call
+    )
+
+
+async def _list_resources(toolset: MCPToolset[Any]) -> list[dict[str, str]]:
+    if not toolset.capabilities.resources:
+        return []
+    found = [(str(each.uri), each) for each in await toolset.list_resources()]
+    templates = [(each.uri_template, each) for each in await toolset.list_resource_templates()]
+    return [
+        {'uri': uri, 'name': each.name, **({'description': each.description} if each.description else {})}
+        for uri, each in [*found, *templates]
+    ]
+
+
+def _code_of(error: Exception) -> int | None:
+    """Return the code by which a server has refused a request; `None` if the failure is another one."""
+    for candidate in (error, error.__cause__):
+        # The classes of the SDK differ between its generations: the code is in `error.code` or in `code`.
+        code = getattr(getattr(candidate, 'error', candidate), 'code', None)
+        if isinstance(code, int):
+            return code
+    return None
+
+
+def _reason(error: Exception, log: TextIO) -> str:
+    """Return why a server failed, with the last line that it wrote to its standard error."""
+    log.seek(0, os.SEEK_END)
+    log.seek(max(0, log.tell() - _MAX_LOG_BYTES))
+    lines = [line.strip() for line in log.read().splitlines() if line.strip()]
+    text = f'{error}'.strip() or type(error).__name__
+    return ': '.join([text[:_MAX_ERROR_CHARS], *(line[:_MAX_ERROR_CHARS] for line in lines[-1:])])

@@ -1,0 +1,141 @@
+"""The tools of all servers as one toolset, and a tool that reads their resources."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Self, cast
+
+import anyio
+from pydantic_ai import FunctionToolset, InstructionPart, RunContext, Tool
+from pydantic_ai.exceptions import ModelRetry
+from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
+
+from pydantic_deep._toolsets.late_toolset import LateToolset
+
+from ._connection import Connection
+from ._names import is_allowed, name_of, size_of
+
+RESOURCE_TOOL: Final = 'read_mcp_resource'
+"""The name of the tool that reads resources."""
+
+
+@dataclass(kw_only=True)
+class McpTool(ToolsetTool[Any]):
+    """A tool of a server."""
+
+    connection: Connection
+    remote_name: str
+    """Its name at the server."""
+    remote: ToolsetTool[Any]
+
+
+class McpToolset(LateToolset):
+    """The tools of servers.
+
+    Args:
+        connections: The connections to the servers.
+        allow: Patterns of tools that need no approval.
+        direct_chars: Maximum size of the definitions that are sent without a search.
+    """
+
+    def __init__(self, connections: Sequence[Connection], *, allow: Sequence[str], direct_chars: int) -> None:
+        self._connections = connections
+        self._allow = allow
+        self._direct_chars = direct_chars
+        self._resources = FunctionToolset[Any](
+            [Tool(self._read_resource, name=RESOURCE_TOOL, metadata={'effect': 'read'})]
+        )
+
+    @property
+    def id(self) -> str | None:
+        """The id of the toolset in an agent."""
+        return 'mcp_servers'
+
+    @property
+    def may_grow(self) -> bool:
+        """Whether a server is not running whose tools are unknown."""
+        return any(connection.is_missing for connection in self._connections)
+
+    async def __aenter__(self) -> Self:
+        """Connect to all servers at the same time."""
+        async with anyio.create_task_group() as tasks:
+            for connection in self._connections:
+                tasks.start_soon(connection.enter)
+        return self
+
+    async def __aexit__(self, *args: Any) -> bool | None:
+        """Disconnect."""
+        for connection in self._connections:
+            await connection.exit()
+        return None
+
+    async def for_run(self, ctx: RunContext[Any]) -> AbstractToolset[Any]:
+        """Connect again to servers that were lost, if this toolset is entered already."""
+        for connection in self._connections:
+            await connection.reopen()
+        return self
+
+    async def get_instructions(self, ctx: RunContext[Any]) -> InstructionPart | None:
+        """Name the servers that are not running."""
+        missing = [connection.name for connection in self._connections if connection.is_missing]
+        if not missing:
+            return None
+        return InstructionPart(
+            f'These MCP servers are not running, so their tools are missing: {", ".join(missing)}.',
+            dynamic=True,
+            on_change='append',
+        )
+
+    async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
+        """Return the tools of all servers, and the tool for their resources."""
+        tools: dict[str, ToolsetTool[Any]] = {}
+        for connection in self._connections:
+            for remote_name, remote in (await connection.list_tools(ctx)).items():
+                name = name_of(connection.name, remote_name, tools)
+                tools[name] = self._define(name, connection, remote_name, remote)
+        if any(connection.resources for connection in self._connections):
+            tools |= await self._resources.get_tools(ctx)
+        if sum(size_of(tool.tool_def) for tool in tools.values()) > self._direct_chars:
+            tools = {
+                name: replace(tool, tool_def=replace(tool.tool_def, defer_loading=True)) for name, tool in tools.items()
+            }
+        return tools
+
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
+    ) -> Any:
+        """Call the tool at its server."""
+        if isinstance(tool, McpTool):
+            return await tool.connection.call_tool(tool.remote_name, tool_args, ctx, tool.remote)
+        return await self._resources.call_tool(name, tool_args, ctx, tool)
+
+    def _define(self, name: str, connection: Connection, remote_name: str, remote: ToolsetTool[Any]) -> McpTool:
+        """Return a tool with its effect, and with the kind that requires approval unless it only reads."""
+        definition = remote.tool_def
+        metadata = definition.metadata or {}
+        annotations = cast('dict[str, object]', metadata.get('annotations') or {})
+        effect = 'read' if annotations.get('readOnlyHint') is True else 'external'
+        is_free = effect == 'read' or is_allowed(name, self._allow)
+        return McpTool(
+            toolset=self,
+            tool_def=replace(
+                definition,
+                name=name,
+                kind='function' if is_free else 'unapproved',
+                metadata={**metadata, 'effect': effect},
+                toolset_id=self.id,
+            ),
+            max_retries=remote.max_retries,
+            args_validator=remote.args_validator,
+            connection=connection,
+            remote_name=remote_name,
+            remote=remote,
+        )
+
+    async def _read_resource(self, server: str, uri: str = '') -> Any:
+        """Read a resource of an MCP server; without `uri`, list them."""
+        by_name = {connection.name: connection for connection in self._connections if connection.resources}
+        if server not in by_name:
+            raise ModelRetry(f'No MCP server {server!r} has resources. Servers with resources: {", ".join(by_name)}.')
+        return await by_name[server].read_resource(uri) if uri else by_name[server].resources
