@@ -23,6 +23,7 @@ from pydantic_deep.cli.chat._chat import VERBS, chat
 from pydantic_deep.cli.commands._approvals import approvals_app
 from pydantic_deep.cli.commands._branching import changes_app
 from pydantic_deep.cli.commands._completion import complete_version
+from pydantic_deep.cli.commands._config import config_app, mcp_app
 from pydantic_deep.cli.commands._evals import evals_app
 from pydantic_deep.cli.commands._history import history_app
 from pydantic_deep.cli.commands._models import models_app
@@ -43,7 +44,9 @@ from pydantic_deep.cli.commands._options import (
     FromOption,
     InstructionsOption,
     JsonOption,
+    McpConfigOption,
     ModelOption,
+    NoProjectConfigOption,
     NoProjectContextOption,
     NoStoreOption,
     NoUserSkillsOption,
@@ -69,7 +72,7 @@ from pydantic_deep.cli.history._revisions import Revisions
 from pydantic_deep.cli.history._store import choose_store, open_chosen_store
 from pydantic_deep.cli.terminal._deferred_warnings import deferred_warnings
 from pydantic_deep.cli.turn._failures import EXIT_CODES
-from pydantic_deep.cli.turn._runtime import MAX_TOKENS, create_runtime
+from pydantic_deep.cli.turn._runtime import create_runtime
 
 from ._environment import Environment
 
@@ -186,6 +189,8 @@ def _run(
     no_project_context: NoProjectContextOption = False,
     ask_user: AskUserOption = False,
     plan: PlanOption = False,
+    mcp_config: McpConfigOption = None,
+    no_project_config: NoProjectConfigOption = False,
     continues: ContinueOption = False,
     base: FromOption = None,
     instructions: InstructionsOption = None,
@@ -193,7 +198,7 @@ def _run(
     no_store: NoStoreOption = False,
     output_format: OutputFormatOption = None,
     json: JsonOption = False,
-    max_tokens: BudgetOption = MAX_TOKENS,
+    max_tokens: BudgetOption = None,
     max_cost: CostOption = None,
 ) -> None:
     """Run one task, show its progress, and print the answer.
@@ -222,6 +227,8 @@ def _run(
         plan,
         max_tokens,
         max_cost,
+        mcp_config,
+        no_project_config,
     )
     raise run_task(start, options, text, approvals=approvals, output=choose_output(output_format, json=json))
 
@@ -243,6 +250,8 @@ def _resume(
     agent: AgentOption = None,
     model: ModelOption = None,
     approvals: ApprovalsOption = ApprovalMode.ask,
+    mcp_config: McpConfigOption = None,
+    no_project_config: NoProjectConfigOption = False,
     store: StoreOption = None,
     json: JsonOption = False,
     max_tokens: Annotated[
@@ -268,7 +277,15 @@ def _resume(
     """
     environment = context.find_object(Environment) or Environment()
     output = choose_output(None, json=json)
-    resumption = Resumption(approvals=approvals, agent=agent, model=model, max_tokens=max_tokens, max_cost=max_cost)
+    resumption = Resumption(
+        approvals=approvals,
+        agent=agent,
+        model=model,
+        max_tokens=max_tokens,
+        max_cost=max_cost,
+        mcp_config=mcp_config or (),
+        no_project_config=no_project_config,
+    )
 
     async def work() -> int:
         async with open_chosen_store(choose_store(store, environment), environment, must_exist=True) as opened:
@@ -312,6 +329,8 @@ def _chat(
     no_project_context: NoProjectContextOption = False,
     ask_user: AskUserOption = False,
     plan: PlanOption = False,
+    mcp_config: McpConfigOption = None,
+    no_project_config: NoProjectConfigOption = False,
     continues: ContinueOption = False,
     base: FromOption = None,
     instructions: InstructionsOption = None,
@@ -323,7 +342,7 @@ def _chat(
     no_bell: Annotated[
         bool, typer.Option('--no-bell', help='Do not ring the terminal at approvals and at the end of long turns.')
     ] = False,
-    max_tokens: BudgetOption = MAX_TOKENS,
+    max_tokens: BudgetOption = None,
     max_cost: CostOption = None,
 ) -> None:
     """Talk to the agent turn by turn.
@@ -348,10 +367,12 @@ def _chat(
         plan,
         max_tokens,
         max_cost,
+        mcp_config,
+        no_project_config,
     )
     with exit_on_error():
-        settings = options.settings(environment)
-        runtime = create_runtime(environment, settings, approvals=approvals, own_agent=agent)
+        settings, extras = options.configure(environment)
+        runtime = create_runtime(environment, settings, approvals=approvals, own_agent=agent, extras=extras)
 
         async def work() -> int:
             async with start.open(runtime, settings) as conversation:
@@ -361,6 +382,8 @@ def _chat(
 
 
 app.add_typer(models_app)
+app.add_typer(config_app)
+app.add_typer(mcp_app)
 app.add_typer(history_app)
 app.add_typer(changes_app)
 app.add_typer(approvals_app)

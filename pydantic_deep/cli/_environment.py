@@ -20,7 +20,7 @@ OpenTerminal: TypeAlias = Callable[[], AbstractContextManager[Terminal | None]]
 
 
 VARIABLES: Mapping[str, str] = {
-    '`PYDANTIC_DEEP_MODEL`': 'The model, if `--model` is not given.',
+    '`PYDANTIC_DEEP_MODEL`': 'The model, if `--model` is not given; stronger than configuration files.',
     '`ANTHROPIC_API_KEY`, `OPENAI_API_KEY`, `GOOGLE_API_KEY`, `GEMINI_API_KEY`': 'The key of a provider. The first that '
     'is set chooses the default model. `pydantic-deep models` lists the variables of other providers.',
     '`OPENAI_BASE_URL`': 'The address of a server with the API of OpenAI.',
@@ -30,6 +30,7 @@ VARIABLES: Mapping[str, str] = {
     '`PYDANTIC_DEEP_SERVER_…`': 'A setting of the server, such as `PYDANTIC_DEEP_SERVER_PORT`. Lists are JSON.',
     '`VISUAL`, `EDITOR`': 'The editor for the arguments of a call. The first that is set is used.',
     '`USER`, `LOGNAME`': 'The name that is stored with your answers.',
+    '`XDG_CONFIG_HOME`': 'The parent of the directory with the configuration file, instead of `~/.config`.',
     '`XDG_STATE_HOME`': 'The parent of the state directory, instead of `~/.local/state`.',
     '`NO_COLOR`': 'Disables colors.',
 }

@@ -145,3 +145,25 @@ class DamageRow:
     """The ids of the versions that depend on the row."""
     conversations: list[str]
     """The ids of the conversations of these versions."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigSetting:
+    """One effective value of the configuration."""
+
+    key: str
+    """The key, such as `rules.execute`."""
+    value: str | None
+    """The value for people, without secrets; `null` if nothing sets it."""
+    source: str
+    """The file, the variable or the option that sets it; otherwise `default`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigReport:
+    """The output of `config`: the effective values, and the files of the project that have no effect."""
+
+    settings: list[ConfigSetting]
+    """All values."""
+    untrusted: list[str]
+    """Files that are left out because the user has not trusted their contents."""

@@ -7,7 +7,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
-from pydantic_deep.approvals import Approve, Decision, DecisionKind, Deny, Edit, PendingApproval, Respond
+from pydantic_deep.approvals import (
+    ApprovalRule,
+    Approve,
+    Decision,
+    DecisionKind,
+    Deny,
+    Edit,
+    InterruptOn,
+    PendingApproval,
+    Respond,
+)
 from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.store import ApprovalRecord, Store, VersionFilter
@@ -87,10 +97,16 @@ async def pause_all(pending: Sequence[PendingApproval]) -> None:
     """Leave every call pending."""
 
 
-def interrupt_on(mode: ApprovalMode, *, runs_commands: bool) -> dict[str, bool]:
-    """Return the argument `interrupt_on` of `create_deep_agent` for a mode."""
-    tools = GATED_TOOLS if runs_commands else GATED_TOOLS[:2]
-    return dict.fromkeys(tools, mode is not ApprovalMode.allow)
+def interrupt_on(mode: ApprovalMode, *, runs_commands: bool, rules: InterruptOn) -> dict[str, bool | ApprovalRule]:
+    """Return the argument `interrupt_on` of `create_deep_agent` for a mode.
+
+    Args:
+        mode: The mode.
+        runs_commands: Whether the agent runs commands.
+        rules: The rules of the configuration.
+    """
+    gated = dict.fromkeys(GATED_TOOLS, mode is not ApprovalMode.allow)
+    return {name: rule for name, rule in {**gated, **rules}.items() if runs_commands or name != 'execute'}
 
 
 def answer_event(id: str, answer: CallAnswer, *, answered_by: str | None = None) -> ApprovalAnswerEvent:

@@ -15,7 +15,6 @@ from pydantic_deep.cli.history._changes import check_out, merge_versions, rewind
 from pydantic_deep.cli.history._reader import VersionReader
 from pydantic_deep.cli.render._ids import HEAD, short_id
 from pydantic_deep.cli.render._reports import describe_checkout, describe_merge, describe_unversioned
-from pydantic_deep.cli.turn._runtime import MAX_TOKENS
 from pydantic_deep.versions import UnversionedChangesError
 
 from ._completion import complete_version
@@ -33,7 +32,9 @@ from ._options import (
     DirectoryOption,
     DocumentOption,
     JsonOption,
+    McpConfigOption,
     ModelOption,
+    NoProjectConfigOption,
     NoProjectContextOption,
     NoUserSkillsOption,
     PlanOption,
@@ -164,9 +165,11 @@ def _branch(
     no_project_context: NoProjectContextOption = False,
     ask_user: AskUserOption = False,
     plan: PlanOption = False,
+    mcp_config: McpConfigOption = None,
+    no_project_config: NoProjectConfigOption = False,
     store: StoreOption = None,
     json: JsonOption = False,
-    max_tokens: BudgetOption = MAX_TOKENS,
+    max_tokens: BudgetOption = None,
     max_cost: CostOption = None,
 ) -> None:
     """Create a branch and run one task on it.
@@ -189,6 +192,8 @@ def _branch(
         plan,
         max_tokens,
         max_cost,
+        mcp_config,
+        no_project_config,
     )
     raise run_task(start, options, text, approvals=approvals, output=choose_output(None, json=json), branch=name)
 

@@ -14,6 +14,7 @@ from rich.console import Console
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli._schemas import ContextUsage, GarbageCollectionReport, ReplayReport
 from pydantic_deep.cli.approvals._policy import ApprovalMode
+from pydantic_deep.cli.configuration._effective import load_extras
 from pydantic_deep.cli.history._context_report import load_context_usage, render_context
 from pydantic_deep.cli.history._reader import LogPage, VersionReader
 from pydantic_deep.cli.render._detail_view import render_details, render_difference
@@ -33,7 +34,9 @@ from ._options import (
     USAGE_ERROR_CODE,
     AgentOption,
     DocumentOption,
+    McpConfigOption,
     ModelOption,
+    NoProjectConfigOption,
     StoreOption,
     VersionsDirectoryOption,
     error_exit,
@@ -190,13 +193,16 @@ def _replay(
     directory: VersionsDirectoryOption = Path(),
     agent: AgentOption = None,
     model: ModelOption = None,
+    mcp_config: McpConfigOption = None,
+    no_project_config: NoProjectConfigOption = False,
     store: StoreOption = None,
     json: DocumentOption = False,
 ) -> None:
     """Replay a turn from its recorded responses and results, and compare each request with the recorded one.
 
     Only turns of this command line can be replayed; in a program, use `version.replay()`. No model is called and no tool
-    runs. The original model, or --model, is needed to prepare the requests, so its key must be set.
+    runs, but the MCP servers of the turn start, as requests contain the definitions of their tools. The original model,
+    or --model, is needed to prepare the requests, so its key must be set.
     """
     environment = context.find_object(Environment) or Environment()
 
@@ -205,7 +211,10 @@ def _replay(
         settings = settings_of(record)
         settings = settings if model is None else settings.model_copy(update={'model': model})
         approvals = ApprovalMode.allow if await reader.ran_without_approvals(record) else ApprovalMode.ask
-        runtime = create_runtime(environment, settings, approvals=approvals, own_agent=agent)
+        extras = None
+        if settings.mcp_servers:  # rules are in no request
+            extras = await load_extras(environment, settings, mcp_config or (), no_project_config=no_project_config)
+        runtime = create_runtime(environment, settings, approvals=approvals, own_agent=agent, extras=extras)
         versions = VersionedAgent(runtime.agent, reader.store)
         try:
             return record, await (await versions.wrap([record]))[0].replay()

@@ -21,6 +21,7 @@ from pydantic_deep.budgets import Budget
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli._schemas import TaskResult
 from pydantic_deep.cli.approvals._policy import ApprovalMode, NotPendingError
+from pydantic_deep.cli.configuration._schema import ConfigurationError
 from pydantic_deep.cli.history._reader import VersionReader
 from pydantic_deep.cli.history._revisions import Revisions, UnknownVersionError
 from pydantic_deep.cli.history._store import NO_STORE, UnusableStoreError, choose_store, open_chosen_store
@@ -35,7 +36,7 @@ from pydantic_deep.cli.turn._conversation import (
 )
 from pydantic_deep.cli.turn._failures import ERROR_EXIT_CODES, EXIT_CODES
 from pydantic_deep.cli.turn._models import UnusableModelError
-from pydantic_deep.cli.turn._runtime import AgentRuntime, Settings, check_runtime
+from pydantic_deep.cli.turn._runtime import MAX_TOKENS, AgentRuntime, Settings, check_runtime
 from pydantic_deep.cli.turn._turn_presenter import (
     OutputFormat,
     present_as_document,
@@ -45,6 +46,7 @@ from pydantic_deep.cli.turn._turn_presenter import (
     print_result,
 )
 from pydantic_deep.errors import DeepAgentError
+from pydantic_deep.mcp import McpConfigError
 from pydantic_deep.store import BranchExistsError
 from pydantic_deep.streaming import EndEvent, ErrorEvent
 from pydantic_deep_backends import BackendUnavailableError, ScanLimitError
@@ -61,10 +63,11 @@ RUN_EXIT_CODE_HELP = (
 )
 
 APPROVALS_HELP = (
-    'Approvals: the agent asks before it writes or edits a file or runs a command, and shows the diff or the command '
-    'line. Answer y to run the call, n to deny it, e to edit its arguments, a to stop asking about this tool in this '
-    'conversation (for a command: about this exact command line). Of several pending calls, none runs until all are '
-    'answered. If standard input is a pipe, the terminal that controls the process asks. Without a terminal, these calls '
+    'Approvals: the agent asks before it writes or edits a file, runs a command, or calls a tool of an MCP server that '
+    'may change something, and shows the diff, the command line or the arguments. Answer y to run the call, n to deny '
+    'it, e to edit its arguments, a to stop asking about this tool in this conversation (for a command: about this exact '
+    'command line). Of several pending calls, none runs until all are answered. If standard input is a pipe, the terminal '
+    'that controls the process asks. Without a terminal, these calls '
     'are denied unless you pass --approvals=allow.'
 )
 
@@ -82,7 +85,7 @@ VERSIONED_FILES_HELP = (
 )
 
 MODEL_HELP = (
-    'Model: --model, else PYDANTIC_DEEP_MODEL, else a default for the first of ANTHROPIC_API_KEY, OPENAI_API_KEY, '
+    'Model: --model, else PYDANTIC_DEEP_MODEL, else that of a configuration file, else a default for the first of ANTHROPIC_API_KEY, OPENAI_API_KEY, '
     'GOOGLE_API_KEY and GEMINI_API_KEY that is set. A local server with the API of OpenAI needs no key: '
     '`OPENAI_BASE_URL=http://127.0.0.1:8080/v1 pydantic-deep run --model openai-chat:NAME "…"` '
     '(`openai-chat:` is the chat completions API, `openai:` the responses API).'
@@ -94,8 +97,10 @@ USAGE_ERROR_CODE = 2
 USAGE_ERRORS = (
     BackendUnavailableError,
     BranchExistsError,
+    ConfigurationError,
     ForeignVersionError,
     InvalidAgentsError,
+    McpConfigError,
     NotPendingError,
     UnknownVersionError,
     UnusableStoreError,
@@ -120,7 +125,12 @@ ModelOption = Annotated[
     ),
 ]
 BudgetOption = Annotated[
-    int, typer.Option(min=1, metavar='N', help='The budget of a turn in tokens, input and output together.')
+    int | None,
+    typer.Option(
+        min=1,
+        metavar='N',
+        help=f'The budget of a turn in tokens, input and output together. Default: {MAX_TOKENS:,}.',
+    ),
 ]
 
 
@@ -176,6 +186,20 @@ PlanOption = Annotated[
     bool, typer.Option('--plan', help='Plan first: the agent changes nothing until you have accepted its plan.')
 ]
 AskUserOption = Annotated[bool, typer.Option('--ask-user', help='Let the agent ask you questions.')]
+McpConfigOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        '--mcp-config',
+        exists=True,
+        dir_okay=False,
+        metavar='FILE',
+        help='A file with MCP servers, like .mcp.json, that you trust. Repeatable; the first file with a name wins.',
+    ),
+]
+NoProjectConfigOption = Annotated[
+    bool,
+    typer.Option('--no-project-config', help='Ignore the configuration files and .mcp.json of the directory.'),
+]
 SandboxOption = Annotated[
     bool,
     typer.Option(

@@ -6,12 +6,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
+from pathlib import Path
 from typing import TypeAlias
 
 from pydantic_deep.approvals import PendingApproval
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli.approvals._policy import ApprovalMode, CallAnswer, Decider, NotPendingError
 from pydantic_deep.cli.approvals._prompter import ApprovalPrompter, PromptScreen
+from pydantic_deep.cli.configuration._effective import load_extras
 from pydantic_deep.cli.history._pending import check_pending
 from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.cli.turn._conversation import open_conversation, settings_of
@@ -40,6 +42,10 @@ class Resumption:
     """Token budget of the whole turn, including tokens already used. Default: the original budget."""
     max_cost: Decimal | None
     """Cost budget of the whole turn in US dollars, including the cost so far. Default: the original budget."""
+    mcp_config: Sequence[Path] = ()
+    """Files with MCP servers."""
+    no_project_config: bool = False
+    """Whether to ignore the configuration files of the project."""
 
     async def run(
         self,
@@ -56,6 +62,7 @@ class Resumption:
             NotPendingError: Nothing is pending, or there is no terminal for prompts.
             ForeignVersionError: Another program created the version.
             UnusableModelError: The model cannot be used.
+            ConfigurationError: A configuration file is invalid or not trusted.
             BackendError: Commands cannot be isolated, or the directory does not exist.
         """
         has_pending = _has_pending(await check_pending(store, record))
@@ -63,7 +70,8 @@ class Resumption:
             self._check_terminal(record, environment)
         chosen = {'model': self.model, 'max_tokens': self.max_tokens, 'max_cost': self.max_cost}
         settings = settings_of(record).model_copy(update={name: value for name, value in chosen.items() if value})
-        runtime = create_runtime(environment, settings, approvals=self.approvals, own_agent=self.agent)
+        extras = await load_extras(environment, settings, self.mcp_config, no_project_config=self.no_project_config)
+        runtime = create_runtime(environment, settings, approvals=self.approvals, own_agent=self.agent, extras=extras)
         await check_runtime(runtime)
         conversation = open_conversation(runtime, settings, store)
         await conversation.resume_from(record)

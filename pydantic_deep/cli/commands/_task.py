@@ -13,13 +13,14 @@ import typer
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli.approvals._policy import ApprovalMode
 from pydantic_deep.cli.approvals._prompter import ApprovalPrompter
+from pydantic_deep.cli.configuration._effective import ConfigOptions, load_configuration
 from pydantic_deep.cli.history._changes import check_branch_name
 from pydantic_deep.cli.history._reader import VersionReader
 from pydantic_deep.cli.render._ids import HEAD
 from pydantic_deep.cli.terminal._deferred_warnings import deferred_warnings
 from pydantic_deep.cli.turn._models import choose_model
 from pydantic_deep.cli.turn._runner import run_turn
-from pydantic_deep.cli.turn._runtime import Settings, create_runtime
+from pydantic_deep.cli.turn._runtime import Extras, Settings, create_runtime
 from pydantic_deep.cli.turn._turn_presenter import OutputFormat, decider_for
 
 from ._options import ConversationStart, choose_presenter, exit_on_error
@@ -38,28 +39,44 @@ class AgentOptions:
     no_project_context: bool
     ask_user: bool
     plan: bool
-    max_tokens: int
+    max_tokens: int | None
     max_cost: Decimal | None
+    mcp_config: list[Path] | None
+    no_project_config: bool
 
-    def settings(self, environment: Environment) -> Settings:
-        """Return the settings of the agent.
+    def configure(self, environment: Environment) -> tuple[Settings, Extras]:
+        """Return the settings of the agent, and its configured rules and MCP servers.
 
         Raises:
+            ConfigurationError: A configuration file is invalid or not trusted.
             UnusableModelError: No model is chosen, and no key is set for a default.
         """
-        return Settings(
-            directory=str(self.directory),
-            agent=self.agent,
-            model=self.model if self.agent else choose_model(self.model, environment.variables),
+        options = ConfigOptions(
+            directory=self.directory,
+            mcp_config=self.mcp_config or (),
+            no_project_config=self.no_project_config,
+            model=self.model,
             max_tokens=self.max_tokens,
             max_cost=self.max_cost,
-            skills=tuple(map(str, self.skills or ())),
+            skills=self.skills or (),
+        )
+        effective = anyio.run(load_configuration, options, environment)
+        extras = effective.extras
+        settings = Settings(
+            directory=str(self.directory),
+            agent=self.agent,
+            model=self.model if self.agent else choose_model(effective.model, environment.variables),
+            max_tokens=effective.max_tokens,
+            max_cost=effective.max_cost,
+            skills=effective.skills,
             user_skills=not self.no_user_skills,
             project_context=not self.no_project_context,
             ask_user=self.ask_user,
             plan_mode=self.plan,
             sandbox=self.sandbox,
+            mcp_servers=tuple(extras.mcp_servers),
         )
+        return settings, extras
 
 
 def run_task(
@@ -83,8 +100,8 @@ def run_task(
     """
     environment = start.environment
     with exit_on_error(output), deferred_warnings():
-        settings = options.settings(environment)
-        runtime = create_runtime(environment, settings, approvals=approvals, own_agent=options.agent)
+        settings, extras = options.configure(environment)
+        runtime = create_runtime(environment, settings, approvals=approvals, own_agent=options.agent, extras=extras)
 
         async def work() -> int:
             async with start.open(runtime, settings) as conversation:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -16,10 +16,12 @@ from pydantic_ai.models import Model
 
 from pydantic_deep._agent_imports import InvalidAgentsError
 from pydantic_deep.agent import create_deep_agent
+from pydantic_deep.approvals import ApprovalRule, InterruptOn
 from pydantic_deep.ask_user import AskUser
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli.approvals._policy import ApprovalMode, interrupt_on
 from pydantic_deep.deps import DeepAgentDeps
+from pydantic_deep.mcp import McpConfigError, McpServer, McpServers
 from pydantic_deep.plan_mode import PlanMode
 from pydantic_deep.project_context import ProjectContext
 from pydantic_deep.retries import ModelRetriedEvent, Retries
@@ -83,11 +85,39 @@ class Settings(BaseModel):
     """Whether the agent can be asked for a plan before it changes anything."""
     sandbox: bool = False
     """Whether the agent runs commands, in a sandbox."""
+    mcp_servers: tuple[str, ...] = ()
+    """The names of its MCP servers. A version does not store their commands: it does not decide which programs run."""
 
     def absolute(self) -> Settings:
         """Return the settings with absolute paths, for processes with another working directory."""
         directory, *skills = (str(Path(path).resolve()) for path in (self.directory, *self.skills))
         return self.model_copy(update={'directory': directory, 'skills': tuple(skills)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extras:
+    """The parts of an agent that come from the user's configuration and are in no version."""
+
+    rules: InterruptOn = field(default_factory=dict[str, bool | ApprovalRule])
+    """Rules of approval, by the names of tools. An agent of the user has its own instead."""
+    allow: Sequence[str] = ()
+    """Tools of MCP servers that need no approval, by name or pattern."""
+    mcp_servers: Mapping[str, McpServer] = field(default_factory=dict[str, McpServer])
+    """The MCP servers by name."""
+
+    def only(self, names: Sequence[str]) -> Extras:
+        """Return the extras with the servers of a turn, which continues with the same tools.
+
+        Raises:
+            McpConfigError: One of them is not configured.
+        """
+        missing = [name for name in names if name not in self.mcp_servers]
+        if missing:
+            raise McpConfigError(
+                f'The turn ran with MCP servers that are not configured here: {", ".join(missing)}. Name their file with '
+                '--mcp-config.'
+            )
+        return replace(self, mcp_servers={name: self.mcp_servers[name] for name in names})
 
 
 @dataclass(kw_only=True)
@@ -125,6 +155,8 @@ class AgentRuntime:
     """The budget of a turn, as a capability of the agent."""
     retries: RetryListener
     """Reports retries of model requests."""
+    mcp_servers: McpServers | None
+    """The MCP servers of the configuration; `None` if there are none."""
     person: str
     """The name that is stored with answers to approvals."""
     clock: Callable[[], float]
@@ -132,7 +164,12 @@ class AgentRuntime:
 
 
 def create_runtime(
-    environment: Environment, settings: Settings, *, approvals: ApprovalMode, own_agent: str | None = None
+    environment: Environment,
+    settings: Settings,
+    *,
+    approvals: ApprovalMode,
+    own_agent: str | None = None,
+    extras: Extras | None = None,
 ) -> AgentRuntime:
     """Create the agent for a directory.
 
@@ -142,9 +179,11 @@ def create_runtime(
         approvals: How to handle calls that need approval.
         own_agent: The reference that the user has passed with `--agent`. The settings of a version alone do not decide
             which code is imported.
+        extras: Configured rules and MCP servers. `None` for none.
 
     Raises:
         UnusableModelError: The model cannot be used.
+        McpConfigError: An MCP server cannot be used.
         InvalidAgentsError: The user's agent cannot be used, or the settings name another agent.
     """
     if settings.agent != own_agent:
@@ -162,10 +201,13 @@ def create_runtime(
     skills = Skills(sources)
     budget = TurnBudget(tokens=settings.max_tokens, cost=settings.max_cost)
     retries = RetryListener()
+    extras = extras or Extras()
+    servers = open_mcp_servers(extras, environment)
     chosen: list[AbstractCapability[object]] = [
         *([ProjectContext(host_directory=settings.directory)] * settings.project_context),
         *([AskUser()] * settings.ask_user),
         *([PlanMode(starts_on=False)] * settings.plan_mode),
+        *([] if servers is None else [servers]),
     ]
     agent: AbstractAgent[DeepAgentDeps, Output]
     if settings.agent is not None:
@@ -177,7 +219,7 @@ def create_runtime(
             opened,
             name=AGENT_NAME,
             instructions=INSTRUCTIONS,
-            interrupt_on=interrupt_on(approvals, runs_commands=settings.sandbox),
+            interrupt_on=interrupt_on(approvals, runs_commands=settings.sandbox, rules=extras.rules),
             capabilities=[
                 *chosen, skills, budget, retries, Retries(sleep=environment.sleep, clock=environment.clock)
             ],
@@ -192,9 +234,24 @@ def create_runtime(
         model=_model_name(agent, settings),
         budget=budget,
         retries=retries,
+        mcp_servers=servers,
         person=environment.person,
         clock=environment.clock,
     )
+
+
+def open_mcp_servers(extras: Extras, environment: Environment) -> McpServers | None:
+    """Return the MCP servers, which start with the first turn.
+
+    Raises:
+        McpConfigError: A variable is not set, or the extra is not installed.
+    """
+    if not extras.mcp_servers:
+        return None
+    try:
+        return McpServers(servers=extras.mcp_servers, allow=extras.allow, variables=environment.variables)
+    except ModuleNotFoundError as error:
+        raise McpConfigError(str(error)) from None
 
 
 def _model_name(agent: AbstractAgent[Any, Any], settings: Settings) -> str:
