@@ -30,6 +30,8 @@ DeepAgentError
 │   └── CutAnswerError        (pydantic_ai.ModelConnectionError) a response is incomplete
 ├── in `pydantic_deep.mcp`
 │   └── McpConfigError        (ValueError) the configuration of an MCP server is invalid
+├── in `pydantic_deep.memory`
+│   └── RevisionNotFoundError (LookupError) no revision has this number
 ├── in `pydantic_deep.store`
 │   └── StoreError            base class of store errors; acknowledged data is safe
 │       ├── StoreUnavailableError   (OSError) the store cannot be opened, read or written
