@@ -4,6 +4,7 @@
 DeepAgentError
 ├── ValidationError           (ValueError) an argument is invalid; `field` is its name
 │   ├── InvalidUploadError        the name of an upload is not a path below `/uploads`
+│   ├── TurnOptionError           an option of a turn does not fit its agent
 │   ├── in `pydantic_deep.subagents`
 │   │   └── InvalidSubagentError  the description of a subagent is invalid
 │   ├── in `pydantic_deep.fluent`
@@ -157,6 +158,10 @@ class ValidationError(DeepAgentError, ValueError):
     def __init__(self, field: str, message: str) -> None:
         self.field = field
         super().__init__(f'{field}: {message}')
+
+
+class TurnOptionError(ValidationError):
+    """An option of a turn does not fit its agent, such as an external tool with the name of one of the agent's tools."""
 
 
 class InvalidUploadError(ValidationError):

@@ -27,7 +27,7 @@ from pydantic_ai.exceptions import (
 )
 
 from pydantic_deep.budgets import BudgetExceededError
-from pydantic_deep.errors import DeepAgentError
+from pydantic_deep.errors import DeepAgentError, TurnOptionError
 from pydantic_deep.retries import CutAnswerError
 from pydantic_deep_backends import BackendUnavailableError, ScanLimitError
 
@@ -101,6 +101,8 @@ def _kind_of(error: BaseException) -> tuple[str, int | None]:
             return 'content_filter', 422
         case UnexpectedModelBehavior():
             return 'unexpected_answer', 502
+        case TurnOptionError():
+            return 'invalid', 400
         case _:
             return 'run_failed', 500
 

@@ -9,10 +9,13 @@ from functools import cache
 from typing import Any, cast
 
 from pydantic import JsonValue, TypeAdapter
+from pydantic_ai import ToolDefinition
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import UsageLimits
 
 from pydantic_deep.store import RunRecord
+
+from ._external_tools import dump_external_tools, load_external_tools
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +30,12 @@ class RunOptions:
     """The usage limits of the conversation."""
     branch: str | None = None
     """The name of the branch that begins with the turn."""
+    external_tools: Sequence[ToolDefinition] | None = None
+    """The tools of the caller; `None` if the caller has not given any."""
+    tool_choice: Sequence[str] | None = None
+    """The external tools of which each response must call one; `None` if the model decides."""
+    output_schema: Mapping[str, JsonValue] | None = None
+    """The JSON schema of the output; `None` for the output type of the agent."""
     head: str | None = None
     """The head of the conversation that the end of the run moves; `None` if it moves none."""
     resumes: str | None = None
@@ -55,6 +64,8 @@ class RunOptions:
         document = {option.name: getattr(self, option.name) for option in fields(self)}
         if self.usage_limits is not None:
             document['usage_limits'] = _limits().dump_python(self.usage_limits, mode='json', exclude_defaults=True)
+        if self.external_tools is not None:
+            document['external_tools'] = dump_external_tools(self.external_tools)
         return json.dumps({name: value for name, value in document.items() if value is not None})
 
     @staticmethod
@@ -62,9 +73,11 @@ class RunOptions:
         """Return the options from their JSON, without those that this release does not know."""
         document: dict[str, Any] = json.loads(text)
         limits = document.pop('usage_limits', None)
+        tools = document.pop('external_tools', None)
         known = {option.name for option in fields(RunOptions)}
         return RunOptions(
             usage_limits=None if limits is None else _limits().validate_python(limits),
+            external_tools=None if tools is None else load_external_tools(tools),
             **{name: value for name, value in document.items() if name in known},
         )
 

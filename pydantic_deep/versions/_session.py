@@ -9,9 +9,10 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any, Generic, cast
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.messages import ModelMessage
+from pydantic_core import from_json
 from typing_extensions import TypeVar
 
 from pydantic_deep.deps import DeepAgentDeps
@@ -86,8 +87,11 @@ class Session(Generic[DepsT, OutputT]):
             self.trees.cache(tree)
 
     def parse_output(self, text: str) -> OutputT:
-        """Parse a stored output into the output type of the agent."""
-        return cast('OutputT', self._output_adapter.validate_json(text))
+        """Parse a stored output into the output type of the agent; an output by the schema of a turn, as plain JSON."""
+        try:
+            return cast('OutputT', self._output_adapter.validate_json(text))
+        except ValidationError:
+            return cast('OutputT', from_json(text))
 
     @cached_property
     def _output_adapter(self) -> TypeAdapter[Any]:

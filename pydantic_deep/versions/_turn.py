@@ -48,6 +48,7 @@ from pydantic_deep.store import (
 )
 from pydantic_deep_backends import BackendProtocol
 
+from ._external_tools import ExternalTools
 from ._run_options import RunOptions, json_settings, load_options
 from ._session import Session
 from ._settings import load_instructions, load_settings
@@ -153,7 +154,10 @@ async def open_turn(session: Session[Any, Any], request: TurnRequest) -> AsyncGe
         taken = {existing.name for existing in await session.store.branches(base.conversation_id)}
         if branch in taken:
             raise BranchExistsError(branch)
-    pending = await store_answers(session.store, base, request.options) if request.is_resumption else None
+    pending = None
+    if request.is_resumption:
+        request = replace(request, options=await _with_options_of_pause(session.store, base, request.options))
+        pending = await store_answers(session.store, base, request.options)
     attributes = {AGENT_NAME: base.agent_name, CONVERSATION_ID: base.conversation_id, PARENT_ID: base.id}
     links = await _links(session.store, request)
     with open_span(f'turn {base.agent_name}', attributes, links=links) as span:
@@ -243,8 +247,14 @@ async def _opened(
             'usage_limits': limits or UsageLimits(request_limit=None),
             'capabilities': [recorder, *missing_failures(session.agent)],
         }
-        if request.attempt_of is not None:  # a call that may have run becomes an approval
-            arguments['output_type'] = [session.agent.output_type, DeferredToolRequests]
+        if options.external_tools:
+            arguments['capabilities'].append(
+                ExternalTools(tools=options.external_tools, choice=options.tool_choice or ())
+            )
+        output_type = _output_type(session, options)
+        # A call that may have run becomes an approval, and a call of an external tool always is one.
+        if request.attempt_of is not None or options.external_tools or output_type is not session.agent.output_type:
+            arguments['output_type'] = [output_type, DeferredToolRequests]
         turn = OpenTurn(
             arguments=arguments,
             deps=deps,
@@ -270,6 +280,28 @@ async def _opened(
                 await opened.aclose()
                 if run is None:
                     await opened.undo(request.base)
+
+
+async def _with_options_of_pause(store: Store, base: VersionRecord, options: TurnOptions) -> TurnOptions:
+    """Return the options of a turn that resumes, with the external tools and output schema of the turn that paused."""
+    paused = None if base.run_id is None else await store.run(base.run_id)
+    if paused is None:
+        return options
+    earlier = load_options(paused)
+    return replace(
+        options,
+        external_tools=earlier.external_tools if options.external_tools is None else options.external_tools,
+        output_schema=earlier.output_schema if options.output_schema is None else options.output_schema,
+    )
+
+
+def _output_type(session: Session[Any, Any], options: TurnOptions) -> Any:
+    """Return the output type of a turn: that of the agent, or of the schema of the caller."""
+    if options.output_schema is None:
+        return session.agent.output_type
+    from ._output_schema import output_type_of  # it requires an extra
+
+    return output_type_of(options.output_schema)
 
 
 def _needs_repair(request: TurnRequest) -> bool:
@@ -320,6 +352,9 @@ async def _begin(
             model_settings=json_settings(options.model_settings),
             usage_limits=options.usage_limits,
             branch=options.branch,
+            external_tools=options.external_tools,
+            tool_choice=options.tool_choice,
+            output_schema=options.output_schema,
             head=request.head_id,
             resumes=request.pause,
             after=await _suspended_before(session, request),

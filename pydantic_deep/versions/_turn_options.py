@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pydantic_ai import CancellationToken
+from pydantic import JsonValue
+from pydantic_ai import CancellationToken, ToolDefinition
 from pydantic_ai.models import Model
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import UsageLimits
@@ -13,6 +14,7 @@ from pydantic_ai.usage import UsageLimits
 from pydantic_deep._checks import check_model, check_names, check_prompt
 from pydantic_deep.approvals import Decision
 
+from ._external_tools import check_external_tools
 from ._run_options import RunOptions, json_settings
 from ._settings import check_settings
 from .errors import ValidationError
@@ -47,6 +49,16 @@ class TurnOptions:
     """The usage limits of the conversation, over all of its turns."""
     cancellation_token: CancellationToken | None = None
     """Stops the run when it is cancelled."""
+    external_tools: Sequence[ToolDefinition] | None = None
+    """Tools of the caller, for this turn. A call of one pauses the turn: answer it by `Respond` with the result, or by
+    `Deny`. `None` for none; in a turn that resumes, for those of the turn that paused.
+    """
+    tool_choice: Sequence[str] | None = None
+    """Names of external tools of which each response must call one; `None` if the model decides."""
+    output_schema: Mapping[str, JsonValue] | None = None
+    """A JSON schema that replaces the output type of the agent for this turn. The output is then JSON that is valid by
+    it. `None` for the type of the agent; in a turn that resumes, for the schema of the turn that paused.
+    """
     run_id: str | None = None
     """The id of the run, an unused UUIDv7 from `new_id` of the store; `None` to create one."""
     moves_head: bool = False
@@ -63,6 +75,11 @@ class TurnOptions:
         check_names(run_id=self.run_id, by=self.by, branch=self.branch)
         check_model('model', self.model)
         check_settings(self.model_settings)
+        check_external_tools(self.external_tools or (), self.tool_choice or ())
+        if self.output_schema is not None:
+            from ._output_schema import output_type_of  # it requires an extra
+
+            output_type_of(self.output_schema)
         if self.prompt is not None:
             check_prompt('prompt', self.prompt)
             if self.answers:
@@ -92,7 +109,13 @@ class TurnOptions:
             name = min(self.model_settings.keys() - settings.keys())
             raise ValidationError(name, 'the setting is not JSON, so that another process cannot have it.')
         options = RunOptions(
-            model=self.model, model_settings=settings, usage_limits=self.usage_limits, branch=self.branch
+            model=self.model,
+            model_settings=settings,
+            usage_limits=self.usage_limits,
+            branch=self.branch,
+            external_tools=self.external_tools,
+            tool_choice=self.tool_choice,
+            output_schema=self.output_schema,
         )
         return None if self.prompt is None else encode_prompt(self.prompt), options.dump()
 
@@ -113,6 +136,9 @@ class TurnOptions:
             model_settings=loaded.settings,
             branch=loaded.branch,
             usage_limits=loaded.usage_limits,
+            external_tools=loaded.external_tools,
+            tool_choice=loaded.tool_choice,
+            output_schema=loaded.output_schema,
             run_id=run_id,
             moves_head=moves_head,
             cancellation_token=cancellation_token,

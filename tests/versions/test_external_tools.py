@@ -1,0 +1,110 @@
+"""External tools of a turn: their calls pause it, and their results resume it."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic_ai import ToolDefinition
+from pydantic_ai.messages import ModelRequest, ToolReturnPart
+
+from pydantic_deep.approvals import Deny, Respond
+from pydantic_deep.errors import TurnOptionError, ValidationError
+from pydantic_deep.store import Commit, StoreUnavailableError, new_id
+from pydantic_deep.testing import ScriptedModel, call
+from pydantic_deep.versions import TurnOptions
+from tests.versions.conftest import MakeAgent, SpyStore
+
+pytestmark = pytest.mark.anyio
+
+WEATHER = ToolDefinition(
+    name='weather',
+    description='The weather of a city.',
+    parameters_json_schema={'type': 'object', 'properties': {'city': {'type': 'string'}}},
+)
+
+
+def results(messages: list[object]) -> dict[str, object]:
+    requests = [message for message in messages if isinstance(message, ModelRequest)]
+    parts = [part for message in requests for part in message.parts if isinstance(part, ToolReturnPart)]
+    return {part.tool_name: part.content for part in parts}
+
+
+async def test_call_of_an_external_tool_pauses_the_turn_and_its_result_resumes_it(make: MakeAgent):
+    """The tools of the agent that are called beside it run at once."""
+    agent = make([call('weather', city='Rome'), call('ls')], 'It is hot.')
+    paused = await (await agent.create()).run(TurnOptions(prompt='Weather?', external_tools=[WEATHER]))
+    (pending,) = paused.pending
+
+    assert (paused.state, pending.tool, pending.decisions) == ('awaiting_approval', 'weather', ('deny', 'respond'))
+    after = await paused.run(TurnOptions(answers={pending.id: Respond('40 °C')}))
+
+    assert after.output == 'It is hot.'
+    assert results([*await after.messages()]) == {'ls': '/ is empty.', 'weather': '40 °C'}
+
+
+async def test_turn_that_resumes_has_the_tools_of_the_one_that_paused(make: MakeAgent):
+    agent = make(call('weather', city='Rome'), call('weather', city='Oslo'), 'Fine.')
+    first = await (await agent.create()).run(TurnOptions(prompt='Weather?', external_tools=[WEATHER]))
+    second = await first.run(TurnOptions(answers={first.pending[0].id: Respond('hot')}))
+    after = await second.run(TurnOptions(answers={second.pending[0].id: Deny('no station')}))
+
+    assert second.pending[0].arguments == {'city': 'Oslo'}
+    assert (after.state, after.output) == ('complete', 'Fine.')
+
+
+async def test_external_tool_with_the_name_of_an_own_tool_is_refused(make: MakeAgent):
+    root = await make('Never.').create()
+
+    with pytest.raises(TurnOptionError, match='the agent itself has tools with these names: ls'):
+        await root.run(TurnOptions(prompt='a', external_tools=[ToolDefinition(name='ls')]))
+
+
+@pytest.mark.parametrize(
+    ('options', 'match'),
+    [
+        (TurnOptions(prompt='a', external_tools=[WEATHER, WEATHER]), 'two tools have the same name: weather'),
+        (TurnOptions(prompt='a', external_tools=[WEATHER], tool_choice=['rain']), 'not declared: rain'),
+        (
+            TurnOptions(prompt='a', external_tools=[ToolDefinition(name='a', metadata={'a': object()})]),
+            'JSON cannot hold a definition',
+        ),
+    ],
+)
+async def test_invalid_external_tools_are_refused(make: MakeAgent, options: TurnOptions, match: str):
+    root = await make().create()
+
+    with pytest.raises(ValidationError, match=match):
+        root.stream(options)
+
+
+async def test_forced_choice_is_sent_with_each_request(make: MakeAgent):
+    model = ScriptedModel(call('weather', city='Rome'))
+    options = TurnOptions(prompt='a', external_tools=[WEATHER], tool_choice=['weather'])
+    await (await make(model=model).create()).run(options)
+
+    (request,) = model.requests
+    assert request.settings == {'tool_choice': ['weather']}
+
+
+async def test_options_survive_the_queue():
+    options = TurnOptions(
+        prompt='a', external_tools=[WEATHER], tool_choice=['weather'], output_schema={'type': 'object'}
+    )
+    loaded = TurnOptions.load(*options.dump(), run_id=new_id(), moves_head=False)
+
+    assert loaded.external_tools == [WEATHER]
+    assert (loaded.tool_choice, loaded.output_schema) == (['weather'], {'type': 'object'})
+
+
+async def test_recovered_run_has_the_external_tools_of_the_crashed_one(make: MakeAgent, store: SpyStore):
+    def crash(commit: Commit) -> Exception | None:
+        return StoreUnavailableError('power cut') if commit.ends else None
+
+    agent = make([call('ls')], 'Lost.', call('weather', city='Rome'))
+    root = await agent.create()
+    store.refuse = crash
+    with pytest.raises(StoreUnavailableError):
+        await root.run(TurnOptions(prompt='a', external_tools=[WEATHER]))
+    store.refuse = lambda commit: None
+    (recovered,) = await agent.recover()
+
+    assert [pending.tool for pending in recovered.pending] == ['weather']
