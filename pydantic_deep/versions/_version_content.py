@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Generic, Self, cast
 
 from pydantic import JsonValue
-from pydantic_ai import DeferredToolRequests
+from pydantic_ai import DeferredToolRequests, ToolDefinition
 from pydantic_ai.messages import ModelMessage, UserContent
 from pydantic_ai.models import Model
 from pydantic_ai.settings import ModelSettings
@@ -29,6 +29,7 @@ from pydantic_deep_backends.tracking import OmittedFile
 
 from ._frozen_json import FrozenJson, freeze
 from ._messages import decode_messages, load_history
+from ._run_options import load_options
 from ._session import DepsT, OutputT, Session
 from ._settings import load_agent_instructions, load_instructions, load_settings
 from ._subagent_threads import SubagentThread, attempt_ids, load_requests, load_subagents
@@ -313,6 +314,11 @@ class VersionContent(Generic[DepsT, OutputT]):
             if digests:
                 return json.loads(await self._session.store.read_asset(digests[-1]))
         return None
+
+    async def external_tools(self) -> Sequence[ToolDefinition]:
+        """Return the external tools of the turn that created the version; see `TurnOptions.external_tools`."""
+        run = None if self.run_id is None else await self._session.store.run(self.run_id)
+        return () if run is None else load_options(run).external_tools or ()
 
     async def subagents(self, *, whole_conversation: bool = False) -> Sequence[SubagentThread]:
         """Return the delegations of its turn as a tree: each thread contains the threads that it delegated to.

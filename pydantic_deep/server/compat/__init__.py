@@ -3,5 +3,9 @@
 One module per provider parses its requests into a `Dialogue`. `_turns` runs the dialogue and returns the response in
 the format of the provider.
 
+A function that a client declares is an external tool of the run (`_client_tools`). Its call is a pending approval, whose
+id is the id of the call on the wire; the client's next request contains the result, which resumes the paused version
+(`_client_results`). A schema of the answer is the output type of the run.
+
 Defined elsewhere: the encoders of the responses (`pydantic_deep.streaming`), and the routes (`routes._compat`).
 """

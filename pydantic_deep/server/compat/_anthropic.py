@@ -6,12 +6,21 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, Field, JsonValue
 
+from ._client_tools import (
+    APPROVAL_TOOL,
+    ClientCall,
+    ClientResult,
+    ClientTools,
+    ToolChoice,
+    client_tool,
+    client_tools,
+    without_tools_of_provider,
+)
 from ._dialogue import (
     Content,
     Dialogue,
     DialogueMessage,
     build_dialogue,
-    check_tools,
     file_from_base64,
     file_from_url,
     model_settings_from,
@@ -76,22 +85,36 @@ class UnreadResult(BaseModel):
     """The type of the content."""
 
 
+class ToolUseBlock(BaseModel):
+    """A call of a tool of the client."""
+
+    type: Literal['tool_use']
+    """The type of the block."""
+    id: str
+    """The id of the call."""
+    name: str
+    """The name of the tool."""
+    input: dict[str, JsonValue] = {}
+    """The arguments."""
+
+
 class ToolResultBlock(BaseModel):
-    """A decision on an approval."""
+    """The result of a call: of a tool of the client, or the decision on an approval."""
 
     type: Literal['tool_result']
     """The type of the block."""
     tool_use_id: str
-    """The id of the call, which is the id of the approval."""
+    """The id of the call."""
     content: str | list[TextBlock | UnreadResult] = ''
-    """The decision as text. In a dialogue from another server, results of other tools may have any content."""
+    """The result as text, or the decision. Other content is rejected in new results, and ignored in earlier ones."""
+    is_error: bool = False
+    """Whether the call failed, and the content is the reason."""
 
 
 class UnreadBlock(BaseModel):
-    """Assistant content other than text: calls, thinking, and Anthropic's own tools. It is ignored."""
+    """Assistant content other than text and calls: thinking, and Anthropic's own tools. It is ignored."""
 
     type: Literal[
-        'tool_use',
         'thinking',
         'redacted_thinking',
         'server_tool_use',
@@ -105,7 +128,9 @@ class UnreadBlock(BaseModel):
     """The type of the block."""
 
 
-Block: TypeAlias = Annotated[TextBlock | FileBlock | ToolResultBlock | UnreadBlock, Field(discriminator='type')]
+Block: TypeAlias = Annotated[
+    TextBlock | FileBlock | ToolUseBlock | ToolResultBlock | UnreadBlock, Field(discriminator='type')
+]
 
 
 class MessageParam(BaseModel):
@@ -120,8 +145,43 @@ class MessageParam(BaseModel):
 class ToolParam(BaseModel):
     """A tool of the client."""
 
-    name: str = 'tools'
+    type: str | None = None
+    """The type of the tool. Only `custom` is supported, which is the default."""
+    name: str = ''
     """The name of the tool."""
+    description: str | None = None
+    """The description of the tool."""
+    input_schema: dict[str, JsonValue] | None = None
+    """The JSON schema of the arguments."""
+    strict: bool | None = None
+    """Whether the provider enforces the schema."""
+
+
+class ToolChoiceParam(BaseModel):
+    """Whether the model may or must call a tool of the client."""
+
+    type: Literal['auto', 'any', 'tool', 'none']
+    """The choice. The agent's own tools are not affected by `none`."""
+    name: str = ''
+    """The name of the tool, for the type `tool`."""
+    disable_parallel_tool_use: bool | None = None
+    """Whether a response contains at most one call."""
+
+
+class OutputFormat(BaseModel):
+    """The format of the answer."""
+
+    type: Literal['json_schema']
+    """The type of the format."""
+    json_schema: Annotated[dict[str, JsonValue], Field(alias='schema')]
+    """The JSON schema."""
+
+
+class OutputConfig(BaseModel):
+    """The output of the agent. The effort is ignored: the settings of the agent determine it."""
+
+    format: OutputFormat | None = None
+    """The format of the answer."""
 
 
 class RequestMetadata(BaseModel):
@@ -153,7 +213,13 @@ class MessagesRequest(BaseModel):
     stop_sequences: list[str] | None = None
     """Sequences at which the model stops generating."""
     tools: list[ToolParam] | None = None
-    """Tools of the client. Rejected, except for `approval_required`."""
+    """Tools of the client, which it runs itself. The main agent can call them beside its own tools."""
+    tool_choice: ToolChoiceParam | None = None
+    """Whether the model may or must call a tool of the client."""
+    output_config: OutputConfig | None = None
+    """The format of the answer."""
+    output_format: OutputFormat | None = None
+    """The predecessor of `output_config.format`."""
     metadata: RequestMetadata | None = None
     """Metadata that is stored with the run."""
     thinking: dict[str, JsonValue] | None = None
@@ -166,24 +232,60 @@ def parse_anthropic_request(body: MessagesRequest) -> Dialogue:
     Raises:
         ServerError: The request has an unsupported option, or neither a prompt nor a decision.
     """
-    check_tools(tool.name for tool in body.tools or ())
     messages: list[DialogueMessage] = []
-    results: dict[str, str] = {}
+    decided: list[ToolResultBlock] = []
+    names: dict[str, str] = {}
     for message in body.messages:
         blocks: list[Block] = _blocks(message.content)
+        calls = [block for block in blocks if isinstance(block, ToolUseBlock) and block.name != APPROVAL_TOOL]
+        names |= {call.id: call.name for call in calls}
+        results = [block for block in blocks if isinstance(block, ToolResultBlock)]
         messages.append(
-            DialogueMessage(role=message.role, content=tuple(piece for block in blocks for piece in _piece(block)))
+            DialogueMessage(
+                role=message.role,
+                content=tuple(piece for block in blocks for piece in _piece(block)),
+                calls=tuple(ClientCall(id=call.id, name=call.name, args=call.input) for call in calls),
+                results=tuple(
+                    _client_result(each, names[each.tool_use_id]) for each in results if each.tool_use_id in names
+                ),
+            )
         )
-        results = {block.tool_use_id: _result(block) for block in blocks if isinstance(block, ToolResultBlock)}
+        decided = [block for block in results if block.tool_use_id not in names]
     settings = model_settings_from(
         max_tokens=body.max_tokens,
         temperature=body.temperature,
         top_p=body.top_p,
         top_k=body.top_k,
         stop_sequences=body.stop_sequences,
+        parallel_tool_calls=False if body.tool_choice and body.tool_choice.disable_parallel_tool_use else None,
     )
-    decisions = {id: parse_decision(text) for id, text in results.items()}
-    return build_dialogue(system=[_text(body.system)], messages=messages, decisions=decisions, model_settings=settings)
+    config = body.output_config
+    format = body.output_format if config is None or config.format is None else config.format
+    return build_dialogue(
+        system=[_text(body.system)],
+        messages=messages,
+        decisions={block.tool_use_id: parse_decision(_result(block)) for block in decided},
+        model_settings=settings,
+        tools=anthropic_tools(body),
+        output_schema=None if format is None else format.json_schema,
+    )
+
+
+def anthropic_tools(body: MessagesRequest) -> ClientTools:
+    """Return the tools of a request.
+
+    Raises:
+        ServerError: A tool is invalid, or Anthropic's own.
+    """
+    tools = body.tools or []
+    without_tools_of_provider(tool.type for tool in tools if tool.type not in (None, 'custom'))
+    choice = body.tool_choice
+    words: dict[str, ToolChoice] = {'auto': 'auto', 'any': 'required', 'none': 'none'}
+    declared = [
+        client_tool(tool.name, description=tool.description, parameters=tool.input_schema, strict=tool.strict)
+        for tool in tools
+    ]
+    return client_tools(declared, 'auto' if choice is None else words.get(choice.type, [choice.name]))
 
 
 def anthropic_session_id(body: MessagesRequest) -> str | None:
@@ -217,6 +319,17 @@ def _file(source: Source) -> Content:
 
 def _text(content: str | list[TextBlock]) -> str:
     return content if isinstance(content, str) else ''.join(block.text for block in content)
+
+
+def _client_result(block: ToolResultBlock, name: str) -> ClientResult:
+    return ClientResult(
+        id=block.tool_use_id,
+        name=name,
+        content=_result(block),
+        is_error=block.is_error,
+        is_incomplete=not isinstance(block.content, str)
+        and any(isinstance(each, UnreadResult) for each in block.content),
+    )
 
 
 def _result(block: ToolResultBlock) -> str:

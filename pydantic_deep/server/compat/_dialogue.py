@@ -1,7 +1,7 @@
 """`Dialogue`: a request of another API in a common format: earlier messages, the new prompt, and decisions.
 
-Such clients send the whole dialogue each time. Only its text and files are read: the server has its own history, and
-ignores tool calls and results in the request. Pure; `_openai` and its siblings define the formats of the APIs, and
+Such clients send the whole dialogue each time. The server has its own history, which the dialogue only finds: see
+`_dialogue_threads`. An unknown dialogue becomes a history, with calls and results of the client's tools. Pure; `_openai` and its siblings define the formats of the APIs, and
 `_dialogue_threads` finds the conversation that a dialogue belongs to.
 """
 
@@ -23,6 +23,8 @@ from pydantic_ai.messages import (
     ModelResponse,
     SystemPromptPart,
     TextPart,
+    ToolCallPart,
+    ToolReturnPart,
     UserPromptPart,
 )
 from pydantic_ai.settings import ModelSettings
@@ -30,8 +32,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_deep.approvals import Approve, Decision, Deny, Edit, Respond
 from pydantic_deep.server.http._errors import ServerError
 
-APPROVAL_TOOL: Final = 'approval_required'
-"""The tool that a response calls for each pending approval. The tool result is the decision."""
+from ._client_tools import APPROVAL_TOOL, ClientCall, ClientResult, ClientTools, with_call_ids
 
 Content: TypeAlias = str | BinaryContent
 """A piece of a user message."""
@@ -43,8 +44,12 @@ class DialogueMessage:
 
     role: Literal['user', 'assistant']
     """The author of the message."""
-    content: tuple[Content, ...]
+    content: tuple[Content, ...] = ()
     """Text, and files of the user."""
+    calls: tuple[ClientCall, ...] = ()
+    """Calls of the client's tools, in a message of the assistant."""
+    results: tuple[ClientResult, ...] = ()
+    """Results of the client's tools, in a message of the user."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +64,12 @@ class Dialogue:
     """The new prompt; empty if the request contains decisions only."""
     decisions: Mapping[str, Decision] = field(default_factory=dict[str, Decision])
     """Decisions, keyed by the id of the approval."""
+    results: Sequence[ClientResult] = ()
+    """Results of the client's tools that follow the last message of the assistant."""
+    tools: ClientTools = field(default_factory=ClientTools)
+    """The tools of the client."""
+    output_schema: Mapping[str, JsonValue] | None = None
+    """The JSON schema of the answer; `None` if the agent determines its output."""
     model_settings: ModelSettings = field(default_factory=ModelSettings)
     """Model settings for this turn."""
 
@@ -73,8 +84,14 @@ def merge_messages(messages: Iterable[DialogueMessage]) -> list[DialogueMessage]
     merged: list[DialogueMessage] = []
     for message in messages:
         if merged and merged[-1].role == message.role:
-            merged[-1] = DialogueMessage(role=message.role, content=(*merged[-1].content, *message.content))
-        elif message.content:
+            last = merged[-1]
+            merged[-1] = DialogueMessage(
+                role=message.role,
+                content=(*last.content, *message.content),
+                calls=(*last.calls, *message.calls),
+                results=(*last.results, *message.results),
+            )
+        elif message.content or message.calls or message.results:
             merged.append(message)
     return merged
 
@@ -85,51 +102,89 @@ def build_dialogue(
     messages: Iterable[DialogueMessage],
     decisions: Mapping[str, Decision],
     model_settings: ModelSettings,
+    tools: ClientTools | None = None,
+    output_schema: Mapping[str, JsonValue] | None = None,
 ) -> Dialogue:
-    """Build a dialogue. The messages after the last one of the assistant become its prompt.
+    """Build a dialogue. The messages after the last one of the assistant become its prompt and its results.
 
     Args:
         system: System prompts of the client.
         messages: All messages in order.
         decisions: Decisions that follow the last message of the model.
         model_settings: Model settings for the turn.
+        tools: The tools of the client.
+        output_schema: The JSON schema of the answer.
 
     Raises:
-        ServerError: The request contains neither a prompt nor a decision, or both.
+        ServerError: The request contains neither a prompt nor a decision nor a result, or a prompt and a decision; or a
+            result contains more than text.
     """
     messages = [*messages]
     answered = max(
         (number for number, message in enumerate(messages, start=1) if message.role == 'assistant'), default=0
     )
     prompt = tuple(piece for message in messages[answered:] for piece in message.content)
+    calls = messages[answered - 1].calls if answered else ()
+    results = with_call_ids([result for message in messages[answered:] for result in message.results], calls)
     if decisions and prompt:
         raise invalid_request(
             'A request cannot contain both decisions and a prompt. Send the decisions first, then the prompt.'
         )
-    if not decisions and not prompt:
+    if not decisions and not prompt and not results:
         raise invalid_request('The last message must come from the user: there is no prompt and no decision.')
+    for result in results:
+        if result.is_incomplete:
+            raise invalid_request(f'The result of {result.name!r} contains more than text. Send text or JSON.')
     return Dialogue(
         system='\n\n'.join(text for text in system if text.strip()),
         messages=merge_messages(messages[:answered]),
         prompt=prompt,
         decisions=decisions,
+        results=results,
+        tools=tools or ClientTools(),
+        output_schema=output_schema,
         model_settings=model_settings,
     )
 
 
 def to_model_messages(dialogue: Dialogue) -> list[ModelMessage]:
-    """Return the earlier messages as a message history, without tool calls."""
+    """Return the earlier messages as a message history, including results that follow them."""
     messages: list[ModelMessage] = []
     system: list[ModelRequestPart] = [SystemPromptPart(dialogue.system)] if dialogue.system else []
-    for message in dialogue.messages:
+    trailing = DialogueMessage(role='user', results=tuple(dialogue.results))
+    calls: list[ToolCallPart] = []
+    for message in (*dialogue.messages, *([trailing] if trailing.results else [])):
         if message.role == 'user':
-            messages.append(ModelRequest(parts=[*system, UserPromptPart(list(message.content))]))
+            messages.append(ModelRequest(parts=[*system, *_request_parts(message, calls)]))
             system = []
         else:
-            messages.append(ModelResponse(parts=[TextPart(text_of(message.content))]))
+            calls = [_call_part(call) for call in message.calls]
+            text = text_of(message.content)
+            messages.append(ModelResponse(parts=[*([TextPart(text)] if text else []), *calls]))
     if system:
         messages.append(ModelRequest(parts=system))
     return messages
+
+
+def _call_part(call: ClientCall) -> ToolCallPart:
+    args = dict(call.args)
+    return ToolCallPart(call.name, args) if call.id is None else ToolCallPart(call.name, args, tool_call_id=call.id)
+
+
+def _request_parts(message: DialogueMessage, calls: list[ToolCallPart]) -> list[ModelRequestPart]:
+    """Return the parts of a message of the user. A result of a call that the client omits becomes text."""
+    parts: list[ModelRequestPart] = []
+    texts: list[Content] = []
+    for result in message.results:
+        known = [call for call in calls if call.tool_name == result.name and result.id in (None, call.tool_call_id)]
+        if known:
+            calls.remove(known[0])
+            outcome = 'failed' if result.is_error else 'success'
+            parts.append(ToolReturnPart(result.name, result.content, known[0].tool_call_id, outcome=outcome))
+        else:
+            texts.append(f'{result.name}: {result.text}')
+    content = [*texts, *message.content]
+    return [*parts, UserPromptPart(content)] if content else parts
 
 
 def words(text: str) -> tuple[Content, ...]:
@@ -252,20 +307,6 @@ def parse_decision_value(value: JsonValue) -> Decision:
     if isinstance(value, dict) and 'decision' not in value and len(value) == 1:
         value = next(iter(value.values()))
     return parse_decision(value if isinstance(value, str) else json.dumps(value))
-
-
-def check_tools(names: Iterable[str]) -> None:
-    """Reject tools of the client: agents have their own tools, and the server cannot run others.
-
-    Raises:
-        ServerError: There is a tool other than `approval_required`.
-    """
-    others = sorted({name for name in names if name != APPROVAL_TOOL})
-    if others:
-        raise invalid_request(
-            'The agents of this server have their own tools and cannot call tools of a client. Remove '
-            f'{", ".join(others)!r}.'
-        )
 
 
 def model_settings_from(**values: object) -> ModelSettings:

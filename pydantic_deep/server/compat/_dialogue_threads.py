@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from pydantic_deep.repository import Repository, RowNotFoundError
 from pydantic_deep.server._threads import Thread
 
+from ._client_tools import ClientCall, calls_key
 from ._dialogue import Content, Dialogue, DialogueMessage, merge_messages, text_of, words
 
 
@@ -25,17 +27,20 @@ def thread_id(owner: str, agent: str, dialogue: Dialogue, *, session_id: str | N
         dialogue: The dialogue.
         session_id: The client's own session id, since several users of a key may have sent the same messages.
     """
-    messages = [[message.role, *_content_key(message.content)] for message in dialogue.messages]
+    messages = [
+        [message.role, *_content_key(message.content), *calls_key(message.calls, message.results)]
+        for message in dialogue.messages
+    ]
     identity = [owner, agent, session_id, messages]
     return _digest(json.dumps(identity))
 
 
-def extend_dialogue(dialogue: Dialogue, answer: str) -> Dialogue:
+def extend_dialogue(dialogue: Dialogue, answer: str, calls: Sequence[ClientCall] = ()) -> Dialogue:
     """Return the dialogue with its prompt and the answer appended, as the client will send it next time."""
     messages = [
         *dialogue.messages,
-        DialogueMessage(role='user', content=dialogue.prompt),
-        DialogueMessage(role='assistant', content=words(answer)),
+        DialogueMessage(role='user', content=dialogue.prompt, results=tuple(dialogue.results)),
+        DialogueMessage(role='assistant', content=words(answer), calls=tuple(calls)),
     ]
     return Dialogue(system=dialogue.system, messages=merge_messages(messages))
 
@@ -59,11 +64,12 @@ async def store_thread(
     dialogue: Dialogue,
     *,
     answer: str,
+    calls: Sequence[ClientCall] = (),
     version_id: str,
     session_id: str | None = None,
 ) -> None:
-    """Store the version that a dialogue ends with after an answer."""
-    id = thread_id(owner, agent, extend_dialogue(dialogue, answer), session_id=session_id)
+    """Store the version that a dialogue ends with after an answer, and calls of the client's tools."""
+    id = thread_id(owner, agent, extend_dialogue(dialogue, answer, calls), session_id=session_id)
     now = datetime.now(UTC)
     await threads.upsert(
         Thread(id=id, owner=owner, version_id=version_id, created_at=now, system=_digest(dialogue.system))

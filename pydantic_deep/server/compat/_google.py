@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, JsonValue
 from pydantic.alias_generators import to_camel
 
+from ._client_tools import (
+    APPROVAL_TOOL,
+    ClientCall,
+    ClientResult,
+    ClientTools,
+    ToolChoice,
+    client_tool,
+    client_tools,
+    from_google_schema,
+    without_tools_of_provider,
+)
 from ._dialogue import (
     Content,
     Dialogue,
     DialogueMessage,
     build_dialogue,
-    check_tools,
     file_from_base64,
     file_from_url,
     invalid_request,
@@ -43,15 +53,28 @@ class FileReference(_Lenient):
     """A `data:` URL. Other URLs are rejected."""
 
 
-class FunctionResponse(_Lenient):
-    """A decision on an approval."""
+class FunctionCall(_Lenient):
+    """A call of a function of the client."""
 
     id: str | None = None
-    """The id of the call, which is the id of the approval."""
+    """The id of the call. Clients may omit it."""
     name: str = ''
-    """The name of the tool."""
+    """The name of the function."""
+    args: dict[str, JsonValue] = {}
+    """The arguments."""
+
+
+class FunctionResponse(_Lenient):
+    """The result of a call: of a function of the client, or the decision on an approval."""
+
+    id: str | None = None
+    """The id of the call. Clients may omit it, except for a decision."""
+    name: str = ''
+    """The name of the function."""
     response: dict[str, JsonValue] = {}
-    """The decision, directly or as `{"result": …}`."""
+    """The result; or the decision, directly or as `{"result": …}`."""
+    parts: list[JsonValue] = []
+    """Files in the result. They are rejected in new results."""
 
 
 class Part(_Lenient):
@@ -65,8 +88,10 @@ class Part(_Lenient):
     """A file in the request itself."""
     file_data: FileReference | None = None
     """A file given by URL."""
+    function_call: FunctionCall | None = None
+    """A call of a function of the client."""
     function_response: FunctionResponse | None = None
-    """A decision on an approval."""
+    """The result of a call."""
 
 
 class ContentBody(_Lenient):
@@ -79,10 +104,16 @@ class ContentBody(_Lenient):
 
 
 class FunctionDeclaration(_Lenient):
-    """A tool of the client."""
+    """A function of the client."""
 
     name: str
-    """The name of the tool."""
+    """The name of the function."""
+    description: str | None = None
+    """The description of the function."""
+    parameters: dict[str, JsonValue] | None = None
+    """The schema of the arguments, as Google defines schemas."""
+    parameters_json_schema: dict[str, JsonValue] | None = None
+    """The JSON schema of the arguments, instead of `parameters`."""
 
 
 class GoogleToolBody(BaseModel):
@@ -91,7 +122,23 @@ class GoogleToolBody(BaseModel):
     model_config = ConfigDict(extra='allow', alias_generator=to_camel, populate_by_name=True)
 
     function_declarations: list[FunctionDeclaration] = []
-    """The tools of the client."""
+    """The functions of the client."""
+
+
+class FunctionCallingConfig(_Lenient):
+    """Whether the model may or must call a function of the client."""
+
+    mode: Literal['MODE_UNSPECIFIED', 'AUTO', 'ANY', 'NONE', 'VALIDATED'] = 'MODE_UNSPECIFIED'
+    """The choice. The agent's own tools are not affected by `NONE`."""
+    allowed_function_names: list[str] = []
+    """The functions that the model may call; empty for all."""
+
+
+class ToolConfig(_Lenient):
+    """The configuration of tools."""
+
+    function_calling_config: FunctionCallingConfig = FunctionCallingConfig()
+    """Whether the model may or must call a function of the client."""
 
 
 class GenerationConfig(_Lenient):
@@ -116,7 +163,14 @@ class GenerationConfig(_Lenient):
     candidate_count: int | None = None
     """The number of responses. Only 1 is supported."""
     response_mime_type: str | None = None
-    """Rejected, except for `text/plain`: the agent determines its output format."""
+    """`text/plain` or `application/json`."""
+    response_schema: dict[str, JsonValue] | None = None
+    """The schema of the answer, as Google defines schemas."""
+    response_json_schema: Annotated[
+        dict[str, JsonValue] | None,
+        Field(validation_alias=AliasChoices('responseJsonSchema', 'response_json_schema', '_responseJsonSchema')),
+    ] = None
+    """The JSON schema of the answer, instead of `response_schema`."""
 
 
 class GenerateContentRequest(_Lenient):
@@ -129,7 +183,9 @@ class GenerateContentRequest(_Lenient):
     generation_config: GenerationConfig = GenerationConfig()
     """Model settings for the turn."""
     tools: list[GoogleToolBody] = []
-    """Tools of the client. Rejected, except for `approval_required`."""
+    """Functions of the client, which it runs itself. The main agent can call them beside its own tools."""
+    tool_config: ToolConfig = ToolConfig()
+    """Whether the model may or must call a function of the client."""
     labels: dict[str, str] = {}
     """Labels of the request. `session_id` is stored with the run."""
 
@@ -141,15 +197,29 @@ def parse_google_request(body: GenerateContentRequest) -> Dialogue:
         ServerError: The request has an unsupported option, or neither a prompt nor a decision.
     """
     config = body.generation_config
-    _refuse(body.tools, config)
+    _refuse(config)
     messages: list[DialogueMessage] = []
     answers: list[FunctionResponse] = []
     for content in body.contents:
-        role = 'assistant' if content.role == 'model' else 'user'
+        calls = [part.function_call for part in content.parts if part.function_call is not None]
+        results = [part.function_response for part in content.parts if part.function_response is not None]
         messages.append(
-            DialogueMessage(role=role, content=tuple(piece for part in content.parts for piece in _piece(part)))
+            DialogueMessage(
+                role='assistant' if content.role == 'model' else 'user',
+                content=tuple(piece for part in content.parts for piece in _piece(part)),
+                calls=tuple(
+                    ClientCall(id=call.id, name=call.name, args=call.args)
+                    for call in calls
+                    if call.name != APPROVAL_TOOL
+                ),
+                results=tuple(
+                    ClientResult(id=each.id, name=each.name, content=each.response, is_incomplete=bool(each.parts))
+                    for each in results
+                    if each.name != APPROVAL_TOOL
+                ),
+            )
         )
-        answers = [part.function_response for part in content.parts if part.function_response is not None]
+        answers = [result for result in results if result.name == APPROVAL_TOOL]
     settings = model_settings_from(
         temperature=config.temperature,
         top_p=config.top_p,
@@ -161,17 +231,58 @@ def parse_google_request(body: GenerateContentRequest) -> Dialogue:
         frequency_penalty=config.frequency_penalty,
     )
     system = [] if body.system_instruction is None else [part.text or '' for part in body.system_instruction.parts]
-    decisions = {_id_of(answer): parse_decision_value(answer.response) for answer in answers}
-    return build_dialogue(system=system, messages=messages, decisions=decisions, model_settings=settings)
+    return build_dialogue(
+        system=system,
+        messages=messages,
+        decisions={_id_of(answer): parse_decision_value(answer.response) for answer in answers},
+        model_settings=settings,
+        tools=google_tools(body),
+        output_schema=_output_schema(config),
+    )
 
 
-def _refuse(tools: list[GoogleToolBody], config: GenerationConfig) -> None:
-    for tool in tools:
-        check_tools([*(function.name for function in tool.function_declarations), *(tool.model_extra or {})])
+def google_tools(body: GenerateContentRequest) -> ClientTools:
+    """Return the functions of a request.
+
+    Raises:
+        ServerError: A function is invalid, or a tool is Google's own.
+    """
+    without_tools_of_provider(kind for tool in body.tools for kind in tool.model_extra or {})
+    config = body.tool_config.function_calling_config
+    allowed = config.allowed_function_names
+    functions = [
+        function
+        for tool in body.tools
+        for function in tool.function_declarations
+        if not allowed or function.name in allowed
+    ]
+    declared = [
+        client_tool(
+            function.name,
+            description=function.description,
+            parameters=function.parameters_json_schema or from_google_schema(function.parameters or {}),
+        )
+        for function in functions
+    ]
+    choices: dict[str, ToolChoice] = {'ANY': allowed or 'required', 'NONE': 'none'}
+    return client_tools(declared, choices.get(config.mode, 'auto'))
+
+
+def _output_schema(config: GenerationConfig) -> dict[str, JsonValue] | None:
+    if config.response_mime_type not in (None, 'text/plain', 'application/json'):
+        raise invalid_request(
+            f'`responseMimeType` is {config.response_mime_type[:80]!r}. Send `application/json`, or omit it.'
+        )
+    if config.response_json_schema is not None:
+        return config.response_json_schema
+    if config.response_schema is not None:
+        return from_google_schema(config.response_schema)
+    return {'type': ['object', 'array']} if config.response_mime_type == 'application/json' else None
+
+
+def _refuse(config: GenerationConfig) -> None:
     if config.candidate_count not in (None, 1):
         raise invalid_request(f'`candidateCount` is {config.candidate_count}, but an agent gives one answer. Omit it.')
-    if config.response_mime_type not in (None, 'text/plain'):
-        raise invalid_request('`responseMimeType` is determined by the agent. Omit it.')
 
 
 def _piece(part: Part) -> tuple[Content, ...]:

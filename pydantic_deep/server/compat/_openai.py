@@ -6,12 +6,22 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, JsonValue
 
+from ._client_tools import (
+    APPROVAL_TOOL,
+    ClientCall,
+    ClientResult,
+    ClientTools,
+    ToolChoice,
+    client_tool,
+    client_tools,
+    parse_args,
+    without_tools_of_provider,
+)
 from ._dialogue import (
     Content,
     Dialogue,
     DialogueMessage,
     build_dialogue,
-    check_tools,
     file_from_base64,
     file_from_url,
     invalid_request,
@@ -103,24 +113,44 @@ class UserMessage(BaseModel):
     """Text, or parts with text and files."""
 
 
+class CalledFunction(BaseModel):
+    """A called function."""
+
+    name: str
+    """The name of the function."""
+    arguments: str = ''
+    """The arguments as JSON."""
+
+
+class ToolCall(BaseModel):
+    """A call in an earlier message."""
+
+    id: str
+    """The id of the call."""
+    function: CalledFunction | None = None
+    """The called function, if the tool is one."""
+
+
 class AssistantMessage(BaseModel):
     """A message of the agent."""
 
     role: Literal['assistant']
     """The author of the message."""
     content: str | list[TextContent] | None = None
-    """The text of the message. Its tool calls are ignored."""
+    """The text of the message."""
+    tool_calls: list[ToolCall] | None = None
+    """The calls of functions in the message."""
 
 
 class ToolMessage(BaseModel):
-    """A decision on an approval."""
+    """The result of a call: of a function of the client, or the decision on an approval."""
 
     role: Literal['tool']
     """The author of the message."""
     tool_call_id: str
-    """The id of the call, which is the id of the approval."""
+    """The id of the call."""
     content: str | list[TextContent]
-    """The decision as text."""
+    """The result as text, or the decision."""
 
 
 Message = Annotated[SystemMessage | UserMessage | AssistantMessage | ToolMessage, Field(discriminator='role')]
@@ -131,13 +161,75 @@ class FunctionBody(BaseModel):
 
     name: str
     """The name of the function."""
+    description: str | None = None
+    """The description of the function."""
+    parameters: dict[str, JsonValue] | None = None
+    """The JSON schema of the arguments."""
+    strict: bool | None = None
+    """Whether the provider enforces the schema."""
 
 
 class OpenaiToolBody(BaseModel):
     """A tool of the client."""
 
+    type: str = 'function'
+    """The type of the tool. Only `function` is supported."""
     function: FunctionBody | None = None
     """The function, if the tool is one."""
+
+
+class NamedFunction(BaseModel):
+    """The name of a function."""
+
+    name: str
+    """The name."""
+
+
+class NamedTool(BaseModel):
+    """The choice of a function."""
+
+    type: Literal['function'] = 'function'
+    """The type of the tool."""
+    function: NamedFunction
+    """The function."""
+
+
+class AllowedTools(BaseModel):
+    """The functions that the model may call."""
+
+    mode: Literal['auto', 'required']
+    """Whether it must call one of them."""
+    tools: list[NamedTool]
+    """The functions."""
+
+
+class AllowedToolsChoice(BaseModel):
+    """The choice of several functions."""
+
+    type: Literal['allowed_tools']
+    """The type of the choice."""
+    allowed_tools: AllowedTools
+    """The functions."""
+
+
+class JsonSchemaFormat(BaseModel):
+    """A JSON schema with a name."""
+
+    name: str = ''
+    """The name of the schema."""
+    description: str | None = None
+    """The description of the answer."""
+    json_schema: Annotated[dict[str, JsonValue], Field(alias='schema')]
+    """The JSON schema."""
+
+
+class ResponseFormat(BaseModel):
+    """The format of the answer."""
+
+    type: Literal['text', 'json_object', 'json_schema']
+    """Text, any JSON object, or JSON that is valid by a schema."""
+    json_schema: JsonSchemaFormat | None = None
+    """The schema, for the type `json_schema`."""
 
 
 class StreamOptions(BaseModel):
@@ -177,11 +269,15 @@ class ChatCompletionRequest(BaseModel):
     n: int | None = None
     """The number of responses. Only 1 is supported."""
     tools: list[OpenaiToolBody] | None = None
-    """Tools of the client. Rejected, except for `approval_required`."""
+    """Functions of the client, which it runs itself. The main agent can call them beside its own tools."""
+    tool_choice: Literal['auto', 'none', 'required'] | NamedTool | AllowedToolsChoice | None = None
+    """Whether the model may or must call a function of the client. The agent's own tools are not affected by `none`."""
+    parallel_tool_calls: bool | None = None
+    """Whether a response may contain several calls."""
     functions: list[FunctionBody] | None = None
-    """Functions of the client. Rejected, except for `approval_required`."""
-    response_format: dict[str, JsonValue] | None = None
-    """Rejected, except for `{"type": "text"}`: the agent determines its output format."""
+    """The predecessor of `tools`. Rejected."""
+    response_format: ResponseFormat | None = None
+    """The format of the answer."""
     logprobs: bool | None = None
     """Not supported: `true` is rejected."""
     user: str | None = None
@@ -200,6 +296,7 @@ def parse_openai_request(body: ChatCompletionRequest) -> Dialogue:
     messages: list[DialogueMessage] = []
     system: list[str] = []
     results: dict[str, str] = {}
+    names: dict[str, str] = {}
     for message in body.messages:
         match message:
             case SystemMessage():
@@ -208,8 +305,13 @@ def parse_openai_request(body: ChatCompletionRequest) -> Dialogue:
                 messages.append(DialogueMessage(role='user', content=_content(message.content)))
                 results = {}
             case AssistantMessage():
-                messages.append(DialogueMessage(role='assistant', content=words(_text(message.content))))
+                calls = _calls(message)
+                names |= {call.id: call.name for call in calls if call.id}
+                messages.append(DialogueMessage(role='assistant', content=words(_text(message.content)), calls=calls))
                 results = {}
+            case ToolMessage(tool_call_id=id) if id in names:
+                result = ClientResult(id=id, name=names[id], content=_text(message.content))
+                messages.append(DialogueMessage(role='user', results=(result,)))
             case _:
                 results[message.tool_call_id] = _text(message.content)
     settings = model_settings_from(
@@ -220,9 +322,16 @@ def parse_openai_request(body: ChatCompletionRequest) -> Dialogue:
         presence_penalty=body.presence_penalty,
         frequency_penalty=body.frequency_penalty,
         stop_sequences=[body.stop] if isinstance(body.stop, str) else body.stop,
+        parallel_tool_calls=body.parallel_tool_calls,
     )
-    decisions = {id: parse_decision(text) for id, text in results.items()}
-    return build_dialogue(system=system, messages=messages, decisions=decisions, model_settings=settings)
+    return build_dialogue(
+        system=system,
+        messages=messages,
+        decisions={id: parse_decision(text) for id, text in results.items()},
+        model_settings=settings,
+        tools=_tools(body),
+        output_schema=_output_schema(body.response_format),
+    )
 
 
 def openai_session_id(body: ChatCompletionRequest) -> str | None:
@@ -231,14 +340,54 @@ def openai_session_id(body: ChatCompletionRequest) -> str | None:
 
 
 def _refuse(body: ChatCompletionRequest) -> None:
-    check_tools(tool.function.name if tool.function else 'tools' for tool in body.tools or ())
-    check_tools(function.name for function in body.functions or ())
+    if body.functions:
+        raise invalid_request('`functions` is not supported. Declare them in `tools`.')
     if body.n not in (None, 1):
         raise invalid_request(f'`n` is {body.n}, but an agent gives one answer. Omit it.')
     if body.logprobs:
         raise invalid_request('Agents do not support `logprobs`. Omit it.')
-    if body.response_format is not None and body.response_format.get('type') != 'text':
-        raise invalid_request('`response_format` is determined by the agent. Omit it.')
+
+
+def _calls(message: AssistantMessage) -> tuple[ClientCall, ...]:
+    return tuple(
+        ClientCall(id=call.id, name=call.function.name, args=parse_args(call.function.arguments))
+        for call in message.tool_calls or ()
+        if call.function is not None and call.function.name != APPROVAL_TOOL
+    )
+
+
+def _tools(body: ChatCompletionRequest) -> ClientTools:
+    without_tools_of_provider(tool.type for tool in body.tools or () if tool.function is None)
+    functions = [tool.function for tool in body.tools or () if tool.function is not None]
+    choice: ToolChoice
+    match body.tool_choice:
+        case NamedTool(function=named):
+            choice = [named.name]
+        case AllowedToolsChoice(allowed_tools=allowed):
+            names = [tool.function.name for tool in allowed.tools]
+            functions = [function for function in functions if function.name in names]
+            choice = names if allowed.mode == 'required' else 'auto'
+        case word:
+            choice = word or 'auto'
+    declared = [
+        client_tool(
+            function.name, description=function.description, parameters=function.parameters, strict=function.strict
+        )
+        for function in functions
+    ]
+    return client_tools(declared, choice)
+
+
+def _output_schema(format: ResponseFormat | None) -> dict[str, JsonValue] | None:
+    if format is None or format.type == 'text':
+        return None
+    if format.type == 'json_object':
+        return {'type': 'object'}
+    if format.json_schema is None:
+        raise invalid_request('`response_format` has the type `json_schema` and no schema. Send it in `json_schema`.')
+    description = format.json_schema.description
+    described: dict[str, JsonValue] = {} if description is None else {'description': description}
+    return {**described, **format.json_schema.json_schema}
 
 
 def _content(content: str | list[ContentPart]) -> tuple[Content, ...]:

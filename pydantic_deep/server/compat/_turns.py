@@ -5,7 +5,8 @@ The run belongs to the run pool and continues if the client disconnects.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+import json
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, cast
@@ -18,7 +19,6 @@ from pydantic_deep._checks import check_names
 from pydantic_deep.approvals import Decision
 from pydantic_deep.server._agents import ServedAgent
 from pydantic_deep.server._run_start import start_run
-from pydantic_deep.server._state import ServerState
 from pydantic_deep.server.access._ownership import Access, AuthorizedApproval
 from pydantic_deep.server.http._errors import NO_RETRY, ServerError
 from pydantic_deep.server.runs._event_stream import HEADERS
@@ -27,20 +27,26 @@ from pydantic_deep.server.runs._server_run import ServerRun
 from pydantic_deep.store import VersionNotFoundError
 from pydantic_deep.streaming import (
     AnswerEncoder,
+    Approval,
     ApprovalRequiredEvent,
     EndEvent,
     ErrorEvent,
     EventGroup,
+    RetriedEvent,
     StartEvent,
     StreamEvent,
+    TextEvent,
+    ToolCallEvent,
     UsageEvent,
     decode_entry,
     is_selected,
     read_answer,
     render_frame,
 )
-from pydantic_deep.versions import AgentVersion, InboxItem, TurnOptions
+from pydantic_deep.versions import AgentVersion, TurnOptions
 
+from ._client_results import is_client_call, resume_with_results, run_of_answers
+from ._client_tools import ClientCall, parse_args
 from ._dialogue import Content, Dialogue, prompt_of, text_of, to_model_messages
 from ._dialogue_threads import find_thread, has_new_instructions, store_thread
 
@@ -52,6 +58,9 @@ _KEEPALIVE = b'\n'
 
 _READ_GROUPS = EventGroup.tool_results | EventGroup.thinking
 """The groups of events that a response needs. Calls and their pieces are not decoded."""
+
+CONTINUE = 'Continue with the results above.'
+"""The prompt after results in a dialogue that is unknown here. The results are part of its history."""
 
 NEW_INSTRUCTIONS = 'The instructions of this conversation are from now on:\n\n'
 """The text that precedes a system prompt that the client changed."""
@@ -90,20 +99,22 @@ class CompatTurn:
         answer = read_answer(events)
         if answer.error is not None:
             return _error_response(answer.error, build_body(events))
-        await self._store_thread(answer.text)
+        await self._store_thread(answer.text, _calls_in(events))
         return JSONResponse(dict(build_body(events)))
 
     async def _frames(
         self, first: list[StreamEvent], events: AsyncGenerator[StreamEvent | None], encoder: AnswerEncoder
     ) -> AsyncGenerator[bytes]:
         is_stored = False
+        calls: list[ClientCall] = []
         try:
             async with aclosing(_chain(first, events)) as all_events:
                 async for event in all_events:
+                    calls += _calls_in([event])
                     frames = _KEEPALIVE if event is None else _render(encoder, event)
                     if isinstance(event, EndEvent) and event.finish_reason != 'error':
                         # Stored before the client can send its next request.
-                        await self._store_thread(encoder.text)
+                        await self._store_thread(encoder.text, calls)
                         is_stored = True
                     yield frames
             yield ''.join(map(render_frame, encoder.finish())).encode()
@@ -112,9 +123,9 @@ class CompatTurn:
                 self.access.state.runs.tasks.start_soon(self._store_thread_at_end)
 
     async def _events(self) -> AsyncGenerator[StreamEvent | None]:
-        """Yield the events of the run, and `None` while the client gets none. Approvals have the ids of the inbox.
+        """Yield the events of the run, and `None` while the client gets none. Pending calls have the ids of the inbox.
 
-        If the log is removed while it is read, the events stop without an end event, which readers treat as an error.
+        The only calls are those of the client's tools. With a schema, the only text is the output. If the log is removed while it is read, the events stop without an end event, which readers treat as an error.
         """
         required: ApprovalRequiredEvent | None = None
         keepalive_seconds, last_yielded = self.access.state.settings.keepalive_seconds, anyio.current_time()
@@ -130,20 +141,43 @@ class CompatTurn:
                             required = event  # the ids are in the version that the end event names
                             continue
                         if isinstance(event, EndEvent) and required is not None:
-                            yield await self._with_inbox_ids(required, event)
+                            for call in await self._pending_events(required, event):
+                                yield call
+                        if self.request.output_schema is not None:
+                            if isinstance(event, (TextEvent, RetriedEvent)):
+                                continue
+                            if isinstance(event, EndEvent) and event.output is not None:
+                                event = await self._with_json_output(event)
                         yield event
 
-    async def _with_inbox_ids(self, required: ApprovalRequiredEvent, end: EndEvent) -> ApprovalRequiredEvent:
-        records = await self.access.state.store.approvals(status=None, version_id=end.version_id, limit=1000)
-        ids = {record.pending_id: record.id for record in records}
-        return replace(required, approvals=[replace(approval, id=ids[approval.id]) for approval in required.approvals])
+    async def _pending_events(self, required: ApprovalRequiredEvent, end: EndEvent) -> list[StreamEvent]:
+        """Return the calls of the client's tools, and the approvals that are pending beside them."""
+        version = await self.access.version(end.version_id or '')
+        names = {tool.name for tool in await version.external_tools()}
+        records = await self.access.state.store.approvals(status=None, version_id=version.id, limit=1000)
+        record_by_pending = {record.pending_id: record for record in records}
+        events: list[StreamEvent] = []
+        others: list[Approval] = []
+        for approval in required.approvals:
+            record = record_by_pending[approval.id]
+            if is_client_call(record, names):
+                events.append(ToolCallEvent(id=record.id, name=approval.tool, args=json.dumps(approval.args)))
+            else:
+                others.append(replace(approval, id=record.id))
+        return [*events, replace(required, approvals=others)] if others else events
+
+    async def _with_json_output(self, end: EndEvent) -> EndEvent:
+        """Return the end with its output as JSON, also if the output is a string."""
+        version = await self.access.state.store.version(end.version_id or '')
+        return replace(end, output=version.output)
 
     async def _store_thread_at_end(self) -> None:
-        answer = read_answer([event async for event in self._events() if event is not None])
+        events = [event async for event in self._events() if event is not None]
+        answer = read_answer(events)
         if answer.error is None:
-            await self._store_thread(answer.text)
+            await self._store_thread(answer.text, _calls_in(events))
 
-    async def _store_thread(self, answer: str) -> None:
+    async def _store_thread(self, answer: str, calls: Sequence[ClientCall]) -> None:
         """Store the version that the dialogue of a successful run ends with."""
         version_id = cast('str', self.run.version_id)
         await store_thread(
@@ -152,6 +186,7 @@ class CompatTurn:
             self.agent_name,
             self.request,
             answer=answer,
+            calls=calls,
             version_id=version_id,
             session_id=self.run.session_id,
         )
@@ -167,17 +202,29 @@ async def start_turn(access: Access, agent_name: str, dialogue: Dialogue, *, ses
     """
     agent = access.agent(agent_name)
     check_names(session_id=session_id)  # before a conversation is created for it
-    run: ServerRun | None = None
-    if dialogue.decisions:
-        approvals = await _authorize_decisions(access, agent_name, dialogue.decisions)
-        run = _run_of_decisions(access.state, approvals, dialogue.decisions)
+    approvals = await _authorize_decisions(access, agent_name, dialogue.decisions)
+    options = TurnOptions(
+        model_settings=dialogue.model_settings,
+        external_tools=dialogue.tools.tools,
+        tool_choice=dialogue.tools.choice,
+        output_schema=dialogue.output_schema,
+    )
+    resumed = (
+        await resume_with_results(access, agent_name, dialogue, session_id=session_id) if dialogue.results else None
+    )
+    run = None if resumed is None else resumed.run
+    if resumed is not None:
+        version = resumed.version
+        prompt = prompt_of(dialogue.prompt) if dialogue.prompt else None
+        options = replace(options, answers=resumed.answers, prompt=prompt)
+    elif approvals:
+        records = [approval.record for approval in approvals.values()]
+        run = run_of_answers(access, records, dialogue.decisions)
         version = next(iter(approvals.values())).version
-        answers = {approvals[id].record.pending_id: decision for id, decision in dialogue.decisions.items()}
-        options = TurnOptions(answers=answers)
+        options = replace(options, answers={each.pending_id: dialogue.decisions[each.id] for each in records})
     else:
         version, prefix = await _base_version(access, agent, agent_name, dialogue, session_id)
-        prompt = prompt_of([*prefix, *dialogue.prompt])
-        options = TurnOptions(prompt=prompt, model_settings=dialogue.model_settings)
+        options = replace(options, prompt=prompt_of([*prefix, *(dialogue.prompt or (CONTINUE,))]))
     run = run or await start_run(access, version, options, session_id=session_id)
     return CompatTurn(access=access, agent_name=agent_name, request=dialogue, run=run)
 
@@ -186,6 +233,8 @@ async def _authorize_decisions(
     access: Access, agent_name: str, decisions: Mapping[str, Decision]
 ) -> dict[str, AuthorizedApproval]:
     """Return the approvals that the decisions refer to, by id. They must belong to a single version."""
+    if not decisions:
+        return {}
     if not access.has('approve'):
         raise ServerError('forbidden', 'This requires a key with the scope `approve`.')
     approvals = {id: await access.approval(id) for id in decisions}
@@ -193,15 +242,6 @@ async def _authorize_decisions(
     if len(versions) > 1 or versions.pop()[1] != agent_name:
         raise ServerError('invalid', 'All decisions of a request must belong to one response of this model.')
     return approvals
-
-
-def _run_of_decisions(
-    state: ServerState, approvals: Mapping[str, AuthorizedApproval], decisions: Mapping[str, Decision]
-) -> ServerRun | None:
-    """Return the run that these decisions already resumed: the client has lost the response and repeats the request."""
-    ids = {approval.record.resumed_by for approval in approvals.values()}
-    answers = {id: InboxItem.from_record(approval.record).decision for id, approval in approvals.items()}
-    return state.runs.get(ids.pop() or '') if answers == decisions and len(ids) == 1 else None
 
 
 async def _base_version(
@@ -213,7 +253,7 @@ async def _base_version(
     so that earlier messages stay unchanged and remain in the provider's cache.
     """
     known = await find_thread(access.state.threads, access.key.owner, agent_name, dialogue, session_id=session_id)
-    if known is not None:
+    if known is not None and not dialogue.results:
         with suppress(VersionNotFoundError):  # it was deleted, but the client sends the messages
             version = await access.load_version(agent, await access.state.store.version(known.version_id))
             return version, [NEW_INSTRUCTIONS + dialogue.system] if has_new_instructions(known, dialogue) else []
@@ -222,6 +262,15 @@ async def _base_version(
     if not history:
         return root, []
     return await agent.conversation(root.conversation_id, backend=root.backend).set(history), []
+
+
+def _calls_in(events: Iterable[StreamEvent | None]) -> list[ClientCall]:
+    """Return the calls of the client's tools."""
+    return [
+        ClientCall(id=event.id, name=event.name, args=parse_args(event.args))
+        for event in events
+        if isinstance(event, ToolCallEvent)
+    ]
 
 
 def _conversation_name(prompt: str) -> str | None:

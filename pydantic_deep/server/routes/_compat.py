@@ -1,6 +1,7 @@
 """The APIs of OpenAI, Anthropic and Google: their clients use an agent as if it were a model.
 
-Tool activity is not exposed. A pending approval is a call of `approval_required`, and its result is the decision.
+The activity of the agent's own tools is not exposed. A function that a client declares is called as in each API, and a
+pending approval is a call of `approval_required`, whose result is the decision.
 """
 
 from __future__ import annotations
@@ -99,11 +100,12 @@ async def create_chat_completion(
 ) -> Response:
     """Requires the scope `run`; for decisions, also `approve`. `model` is the name of an agent."""
     turn = await start_turn(access, body.model, parse_openai_request(body), session_id=openai_session_id(body))
-    build_body = partial(openai_completion, model=body.model)
+    build_body = partial(openai_completion, model=body.model, tool_calls=True)
     if not body.stream:
         return await turn.respond(build_body)
     include_usage = body.stream_options is not None and bool(body.stream_options.include_usage)
-    return await turn.stream(OpenaiEncoder(model=body.model, include_usage=include_usage), build_body)
+    encoder = OpenaiEncoder(model=body.model, include_usage=include_usage, tool_calls=True)
+    return await turn.stream(encoder, build_body)
 
 
 @router.post(
@@ -124,9 +126,9 @@ async def create_message(
 ) -> Response:
     """Requires the scope `run`; for decisions, also `approve`. `model` is the name of an agent."""
     turn = await start_turn(access, body.model, parse_anthropic_request(body), session_id=anthropic_session_id(body))
-    build_body = partial(anthropic_message, model=body.model)
+    build_body = partial(anthropic_message, model=body.model, tool_calls=True)
     return (
-        await turn.stream(AnthropicEncoder(model=body.model), build_body)
+        await turn.stream(AnthropicEncoder(model=body.model, tool_calls=True), build_body)
         if body.stream
         else await turn.respond(build_body)
     )
@@ -173,7 +175,7 @@ async def generate_content(
 ) -> Response:
     """Requires the scope `run`; for decisions, also `approve`."""
     turn = await start_turn(access, agent, parse_google_request(body), session_id=body.labels.get('session_id'))
-    return await turn.respond(partial(google_response, model=agent))
+    return await turn.respond(partial(google_response, model=agent, tool_calls=True))
 
 
 @router.post('/v1/models/{agent}:streamGenerateContent', include_in_schema=False)
@@ -194,4 +196,5 @@ async def stream_generate_content(
     if alt != 'sse':
         raise not_found()
     turn = await start_turn(access, agent, parse_google_request(body), session_id=body.labels.get('session_id'))
-    return await turn.stream(GoogleEncoder(model=agent), partial(google_response, model=agent))
+    build_body = partial(google_response, model=agent, tool_calls=True)
+    return await turn.stream(GoogleEncoder(model=agent, tool_calls=True), build_body)

@@ -16,7 +16,12 @@ def test_system_messages_become_the_system_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ('given', 'match'), [({'tools': [{'name': 'rm', 'input_schema': {'type': 'object'}}]}, "'rm'")]
+    ('given', 'match'),
+    [
+        ({'tools': [{'name': 'r m', 'input_schema': {'type': 'object'}}]}, "'r m'"),
+        ({'tools': [{'name': 'a', 'input_schema': {'type': 'array'}}]}, 'must have the type `object`'),
+        ({'tools': [{'name': 'web_search', 'type': 'web_search_20250305'}]}, "'web_search_20250305'"),
+    ],
 )
 def test_unsupported_options_are_refused_by_name(given: dict[str, Any], match: str) -> None:
     with pytest.raises(ServerError, match=match):

@@ -174,7 +174,7 @@ def test_dialogue_without_history_contains_only_its_system_text() -> None:
 pytestmark = pytest.mark.anyio
 
 
-def test_tool_results_in_a_foreign_history_are_ignored() -> None:
+def test_calls_and_results_in_a_foreign_history_are_read() -> None:
     image = {'type': 'image', 'source': {'type': 'base64', 'media_type': 'image/png', 'data': PIXEL}}
     by_anthropic: list[dict[str, object]] = [
         {'role': 'user', 'content': 'A'},
@@ -198,10 +198,9 @@ def test_tool_results_in_a_foreign_history_are_ignored() -> None:
         {'role': 'user', 'parts': [{'text': 'C'}]},
     ]
     for found in (anthropic([], messages=by_anthropic), google([], contents=by_google)):
-        assert found.messages == [
-            DialogueMessage(role='user', content=('A',)),
-            DialogueMessage(role='assistant', content=('B',)),
-        ]
+        (user, asks, result, answer) = found.messages
+        assert (user.content, answer.content) == (('A',), ('B',))
+        assert [each.name for each in (*asks.calls, *result.results)] == ['look', 'look']
         assert (found.prompt, found.decisions) == (('C',), {})
 
 

@@ -42,10 +42,10 @@ def test_settings_are_mapped_to_names_of_pydantic_ai() -> None:
 @pytest.mark.parametrize(
     ('given', 'match'),
     [
-        ({'tools': [{'functionDeclarations': [{'name': 'rm'}]}]}, "'rm'"),
+        ({'tools': [{'functionDeclarations': [{'name': 'r m'}]}]}, "'r m'"),
         ({'tools': [{'googleSearch': {'a': 1}}]}, "'googleSearch'"),
         ({'generationConfig': {'candidateCount': 2}}, '`candidateCount` is 2'),
-        ({'generationConfig': {'responseMimeType': 'application/json'}}, '`responseMimeType`'),
+        ({'generationConfig': {'responseMimeType': 'text/x.enum'}}, '`responseMimeType`'),
     ],
 )
 def test_unsupported_options_are_refused_by_name(given: dict[str, Any], match: str) -> None:

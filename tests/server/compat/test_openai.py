@@ -46,10 +46,10 @@ def test_settings_are_mapped_to_names_of_pydantic_ai() -> None:
     [
         ({'n': 2}, '`n` is 2'),
         ({'logprobs': True}, '`logprobs`'),
-        ({'response_format': {'type': 'json_object'}}, '`response_format`'),
-        ({'tools': [{'type': 'function', 'function': {'name': 'rm'}}]}, "'rm'"),
-        ({'tools': [{'type': 'web_search'}]}, "'tools'"),
-        ({'functions': [{'name': 'rm'}]}, "'rm'"),
+        ({'response_format': {'type': 'json_schema'}}, '`response_format`'),
+        ({'tools': [{'type': 'function', 'function': {'name': 'r m'}}]}, "'r m'"),
+        ({'tools': [{'type': 'web_search'}]}, "'web_search'"),
+        ({'functions': [{'name': 'rm'}]}, '`functions`'),
     ],
 )
 def test_unsupported_options_are_refused_by_name(given: dict[str, Any], match: str) -> None:

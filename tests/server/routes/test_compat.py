@@ -44,6 +44,8 @@ class Chat:
     model: str = 'writer'
     streamed: bool = False
     history: list[Any] = field(default_factory=list[Any])
+    options: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Further arguments of each request; for Google, the fields of its `config`."""
 
     async def say(self, text: str) -> Reply:
         """Send a user message."""
@@ -58,7 +60,7 @@ class Chat:
     def user(self, text: str) -> Any:
         return {'role': 'user', 'content': text}
 
-    def result(self, id: str, text: str) -> Any:
+    def result(self, id: str, text: str, name: str = 'approval_required') -> Any:
         raise NotImplementedError
 
     async def ask(self) -> Reply:
@@ -68,18 +70,19 @@ class Chat:
 class OpenaiChat(Chat):
     """A client based on the package `openai`."""
 
-    def result(self, id: str, text: str) -> Any:
+    def result(self, id: str, text: str, name: str = 'approval_required') -> Any:
         return {'role': 'tool', 'tool_call_id': id, 'content': text}
 
     async def ask(self) -> Reply:
         async with openai.AsyncOpenAI(api_key=self.key, base_url=f'{self.base_url}/v1', max_retries=0) as client:
+            completions: Any = client.chat.completions  # the type of the options is open
             if self.streamed:
-                async with client.chat.completions.stream(
-                    model=self.model, messages=self.history, stream_options={'include_usage': True}
+                async with completions.stream(
+                    model=self.model, messages=self.history, stream_options={'include_usage': True}, **self.options
                 ) as stream:
                     done = await stream.get_final_completion()
             else:
-                done = await client.chat.completions.create(model=self.model, messages=self.history)
+                done = await completions.create(model=self.model, messages=self.history, **self.options)
         message, finish = done.choices[0].message, done.choices[0].finish_reason
         self.history.append(message.model_dump(exclude_none=True, exclude={'parsed'}))
         called: list[Any] = message.tool_calls or []
@@ -91,16 +94,19 @@ class OpenaiChat(Chat):
 class AnthropicChat(Chat):
     """A client based on the package `anthropic`."""
 
-    def result(self, id: str, text: str) -> Any:
+    def result(self, id: str, text: str, name: str = 'approval_required') -> Any:
         return {'role': 'user', 'content': [{'type': 'tool_result', 'tool_use_id': id, 'content': text}]}
 
     async def ask(self) -> Reply:
         async with anthropic.AsyncAnthropic(api_key=self.key, base_url=self.base_url, max_retries=0) as client:
+            messages: Any = client.messages
             if self.streamed:
-                async with client.messages.stream(model=self.model, max_tokens=99, messages=self.history) as stream:
-                    done: Any = await stream.get_final_message()
+                async with messages.stream(
+                    model=self.model, max_tokens=99, messages=self.history, **self.options
+                ) as stream:
+                    done = await stream.get_final_message()
             else:
-                done = await client.messages.create(model=self.model, max_tokens=99, messages=self.history)
+                done = await messages.create(model=self.model, max_tokens=99, messages=self.history, **self.options)
         self.history.append({'role': 'assistant', 'content': [block.model_dump() for block in done.content]})
         text = ''.join(block.text for block in done.content if block.type == 'text')
         calls = [(block.id, block.name, block.input) for block in done.content if block.type == 'tool_use']
@@ -113,15 +119,15 @@ class GoogleChat(Chat):
     def user(self, text: str) -> Any:
         return google_types.Content(role='user', parts=[google_types.Part(text=text)])
 
-    def result(self, id: str, text: str) -> Any:
-        answer = google_types.FunctionResponse(id=id, name='approval_required', response={'result': text})
+    def result(self, id: str, text: str, name: str = 'approval_required') -> Any:
+        answer = google_types.FunctionResponse(id=id, name=name, response={'result': text})
         return google_types.Content(role='user', parts=[google_types.Part(function_response=answer)])
 
     async def ask(self) -> Reply:
         options = google_types.HttpOptions(base_url=self.base_url)
         async with genai.Client(api_key=self.key, http_options=options).aio as client:
             models: Any = client.models  # its types name some that are not installed
-            asked: dict[str, Any] = {'model': self.model, 'contents': self.history}
+            asked: dict[str, Any] = {'model': self.model, 'contents': self.history, 'config': self.options or None}
             if self.streamed:
                 chunks: list[google_types.GenerateContentResponse] = [
                     chunk async for chunk in await models.generate_content_stream(**asked)

@@ -1,0 +1,136 @@
+"""Results of the client's tools: the paused version that they resume.
+
+A call has the id of its pending approval, so its result finds the version in any process, also after a restart. Without
+an id, the dialogue that the client sends finds it. Results of calls that were already answered, and results with a new
+prompt, continue on a branch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pydantic_ai.messages import ModelRequest, ToolReturnPart
+
+from pydantic_deep.approvals import Decision, Deny, Respond
+from pydantic_deep.server.access._ownership import Access, ServedVersion
+from pydantic_deep.server.http._errors import ServerError
+from pydantic_deep.server.runs._server_run import ServerRun
+from pydantic_deep.store import ApprovalRecord
+from pydantic_deep.versions import InboxItem
+
+from ._client_tools import ClientResult
+from ._dialogue import Dialogue
+from ._dialogue_threads import find_thread
+
+_ALL = 10_000
+"""An upper bound for the number of approvals of a version."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resumption:
+    """The turn that results continue."""
+
+    version: ServedVersion
+    """The paused version, or another one on a branch."""
+    answers: Mapping[str, Decision]
+    """The answers of the turn; empty if the messages of the version contain the results, and the turn has a prompt."""
+    run: ServerRun | None = None
+    """The run that already has these answers: the client has lost the response, and repeats the request."""
+
+
+async def resume_with_results(
+    access: Access, agent_name: str, dialogue: Dialogue, *, session_id: str | None
+) -> Resumption | None:
+    """Return the turn that the results of a request continue; `None` if their calls are unknown here.
+
+    Raises:
+        ServerError: A result belongs to a call that requires an approval, or a decision to another response.
+    """
+    version = await _paused_version(access, agent_name, dialogue, session_id=session_id)
+    if version is None:
+        return None
+    names = {tool.name for tool in await version.external_tools()}
+    records = await access.state.store.approvals(status=None, version_id=version.id, limit=_ALL)
+    answers = _decisions_on(records, dialogue.decisions)
+    for result in dialogue.results:
+        record = next((each for each in records if each.id not in answers and _is_answer(result, each)), None)
+        if record is None:
+            return None
+        if not is_client_call(record, names):
+            raise ServerError(
+                'invalid',
+                f'The call {record.id} of {record.tool_name!r} needs a decision. Send it as the result of '
+                '`approval_required`.',
+            )
+        answers[record.id] = Deny(result.text) if result.is_error else Respond(result.content)
+    answered = [record for record in records if record.id in answers]
+    if dialogue.prompt:
+        return Resumption(version=await _with_results(access, version, answered, dialogue.results), answers={})
+    run = run_of_answers(access, answered, answers)
+    if run is None and not dialogue.decisions and any(record.status != 'pending' for record in answered):
+        version = await version.clone()
+    return Resumption(version=version, answers={each.pending_id: answers[each.id] for each in answered}, run=run)
+
+
+def is_client_call(record: ApprovalRecord, names: set[str]) -> bool:
+    """Return whether a pending call is one of the client's tools, which only the main agent has."""
+    return record.tool_name in names and record.path == '[]'
+
+
+def run_of_answers(
+    access: Access, records: Sequence[ApprovalRecord], answers: Mapping[str, Decision]
+) -> ServerRun | None:
+    """Return the run that these answers, keyed by the ids of the approvals, already resumed."""
+    ids = {record.resumed_by for record in records}
+    given = {record.id: InboxItem.from_record(record).decision for record in records}
+    return access.state.runs.get(ids.pop() or '') if given == answers and len(ids) == 1 else None
+
+
+async def _paused_version(
+    access: Access, agent_name: str, dialogue: Dialogue, *, session_id: str | None
+) -> ServedVersion | None:
+    """Return the version whose pending calls the results answer."""
+    id = dialogue.results[0].id
+    if id is not None:
+        try:
+            version = (await access.approval(id)).version
+        except ServerError:  # a call from another server, or of another owner
+            return None
+    else:
+        thread = await find_thread(access.state.threads, access.key.owner, agent_name, dialogue, session_id=session_id)
+        if thread is None:
+            return None
+        try:
+            version = await access.version(thread.version_id)
+        except ServerError:  # it was deleted
+            return None
+    return version if version.agent_name == agent_name else None
+
+
+def _decisions_on(records: Sequence[ApprovalRecord], decisions: Mapping[str, Decision]) -> dict[str, Decision]:
+    unknown = decisions.keys() - {record.id for record in records}
+    if unknown:
+        raise ServerError('invalid', 'All decisions and results of a request must belong to one response.')
+    return dict(decisions)
+
+
+def _is_answer(result: ClientResult, record: ApprovalRecord) -> bool:
+    return record.tool_name == result.name if result.id is None else record.id == result.id
+
+
+async def _with_results(
+    access: Access, version: ServedVersion, records: Sequence[ApprovalRecord], results: Sequence[ClientResult]
+) -> ServedVersion:
+    """Return a child of a paused version with the results in its messages, so that a prompt can follow."""
+    parts = [
+        ToolReturnPart(
+            record.tool_name, result.content, record.pending_id, outcome='failed' if result.is_error else 'success'
+        )
+        for record in records
+        for result in results
+        if _is_answer(result, record)
+    ]
+    conversation = await access.state.store.conversation(version.conversation_id)
+    is_head = conversation is not None and conversation.head_id == version.id
+    return await version.with_messages([*await version.messages(), ModelRequest(parts=parts)], moves_head=is_head)
