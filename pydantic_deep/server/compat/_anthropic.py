@@ -226,8 +226,12 @@ class MessagesRequest(BaseModel):
     """Ignored: the settings of the agent determine whether its model thinks."""
 
 
-def parse_anthropic_request(body: MessagesRequest) -> Dialogue:
+def parse_anthropic_request(body: MessagesRequest, *, continues: bool = True) -> Dialogue:
     """Parse a request.
+
+    Args:
+        body: The request.
+        continues: Whether the request continues the dialogue, and must contain something new.
 
     Raises:
         ServerError: The request has an unsupported option, or neither a prompt nor a decision.
@@ -266,17 +270,13 @@ def parse_anthropic_request(body: MessagesRequest) -> Dialogue:
         messages=messages,
         decisions={block.tool_use_id: parse_decision(_result(block)) for block in decided},
         model_settings=settings,
-        tools=anthropic_tools(body),
+        tools=_tools(body),
         output_schema=None if format is None else format.json_schema,
+        continues=continues,
     )
 
 
-def anthropic_tools(body: MessagesRequest) -> ClientTools:
-    """Return the tools of a request.
-
-    Raises:
-        ServerError: A tool is invalid, or Anthropic's own.
-    """
+def _tools(body: MessagesRequest) -> ClientTools:
     tools = body.tools or []
     without_tools_of_provider(tool.type for tool in tools if tool.type not in (None, 'custom'))
     choice = body.tool_choice

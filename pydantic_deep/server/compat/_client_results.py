@@ -21,7 +21,7 @@ from pydantic_deep.versions import InboxItem
 
 from ._client_tools import ClientResult
 from ._dialogue import Dialogue
-from ._dialogue_threads import find_thread
+from ._dialogue_threads import find_version
 
 _ALL = 10_000
 """An upper bound for the number of approvals of a version."""
@@ -98,13 +98,10 @@ async def _paused_version(
         except ServerError:  # a call from another server, or of another owner
             return None
     else:
-        thread = await find_thread(access.state.threads, access.key.owner, agent_name, dialogue, session_id=session_id)
-        if thread is None:
+        known = await find_version(access, agent_name, dialogue, session_id=session_id)
+        if known is None:
             return None
-        try:
-            version = await access.version(thread.version_id)
-        except ServerError:  # it was deleted
-            return None
+        version = known.version
     return version if version.agent_name == agent_name else None
 
 

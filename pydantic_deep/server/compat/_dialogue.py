@@ -104,6 +104,7 @@ def build_dialogue(
     model_settings: ModelSettings,
     tools: ClientTools | None = None,
     output_schema: Mapping[str, JsonValue] | None = None,
+    continues: bool = True,
 ) -> Dialogue:
     """Build a dialogue. The messages after the last one of the assistant become its prompt and its results.
 
@@ -114,6 +115,7 @@ def build_dialogue(
         model_settings: Model settings for the turn.
         tools: The tools of the client.
         output_schema: The JSON schema of the answer.
+        continues: Whether the request continues the dialogue, and must contain something new.
 
     Raises:
         ServerError: The request contains neither a prompt nor a decision nor a result, or a prompt and a decision; or a
@@ -130,7 +132,7 @@ def build_dialogue(
         raise invalid_request(
             'A request cannot contain both decisions and a prompt. Send the decisions first, then the prompt.'
         )
-    if not decisions and not prompt and not results:
+    if continues and not decisions and not prompt and not results:
         raise invalid_request('The last message must come from the user: there is no prompt and no decision.')
     for result in results:
         if result.is_incomplete:

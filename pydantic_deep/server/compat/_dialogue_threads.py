@@ -9,10 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pydantic_deep.repository import Repository, RowNotFoundError
 from pydantic_deep.server._threads import Thread
+from pydantic_deep.server.access._ownership import Access, ServedVersion
+from pydantic_deep.store import VersionNotFoundError
 
 from ._client_tools import ClientCall, calls_key
 from ._dialogue import Content, Dialogue, DialogueMessage, merge_messages, text_of, words
@@ -55,6 +58,30 @@ async def find_thread(
         return await threads.get(thread_id(owner, agent, dialogue, session_id=session_id))
     except RowNotFoundError:
         return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownDialogue:
+    """A dialogue that the server knows."""
+
+    thread: Thread
+    """The stored thread."""
+    version: ServedVersion
+    """The version that the dialogue ends with."""
+
+
+async def find_version(
+    access: Access, agent_name: str, dialogue: Dialogue, *, session_id: str | None
+) -> KnownDialogue | None:
+    """Return the version that a dialogue of the caller continues; `None` if the dialogue is unknown, or was deleted."""
+    thread = await find_thread(access.state.threads, access.key.owner, agent_name, dialogue, session_id=session_id)
+    if thread is None:
+        return None
+    try:
+        record = await access.state.store.version(thread.version_id)
+    except VersionNotFoundError:  # the client sends the messages
+        return None
+    return KnownDialogue(thread=thread, version=await access.load_version(access.agent(agent_name), record))
 
 
 async def store_thread(

@@ -190,8 +190,34 @@ class GenerateContentRequest(_Lenient):
     """Labels of the request. `session_id` is stored with the run."""
 
 
-def parse_google_request(body: GenerateContentRequest) -> Dialogue:
+class CountTokensRequest(_Lenient):
+    """A request whose tokens are counted. Either field is set."""
+
+    contents: list[ContentBody] = []
+    """The messages alone."""
+    generate_content_request: GenerateContentRequest | None = None
+    """The whole request."""
+
+
+def parse_count_request(body: CountTokensRequest) -> Dialogue:
+    """Parse a request whose tokens are counted.
+
+    Raises:
+        ServerError: The request has an unsupported option, or no content.
+    """
+    if body.generate_content_request is not None:
+        return parse_google_request(body.generate_content_request, continues=False)
+    if not body.contents:
+        raise invalid_request('There is nothing to count. Send `contents`, or a `generateContentRequest`.')
+    return parse_google_request(GenerateContentRequest(contents=body.contents), continues=False)
+
+
+def parse_google_request(body: GenerateContentRequest, *, continues: bool = True) -> Dialogue:
     """Parse a request.
+
+    Args:
+        body: The request.
+        continues: Whether the request continues the dialogue, and must contain something new.
 
     Raises:
         ServerError: The request has an unsupported option, or neither a prompt nor a decision.
@@ -236,17 +262,13 @@ def parse_google_request(body: GenerateContentRequest) -> Dialogue:
         messages=messages,
         decisions={_id_of(answer): parse_decision_value(answer.response) for answer in answers},
         model_settings=settings,
-        tools=google_tools(body),
+        tools=_tools(body),
         output_schema=_output_schema(config),
+        continues=continues,
     )
 
 
-def google_tools(body: GenerateContentRequest) -> ClientTools:
-    """Return the functions of a request.
-
-    Raises:
-        ServerError: A function is invalid, or a tool is Google's own.
-    """
+def _tools(body: GenerateContentRequest) -> ClientTools:
     without_tools_of_provider(kind for tool in body.tools for kind in tool.model_extra or {})
     config = body.tool_config.function_calling_config
     allowed = config.allowed_function_names

@@ -24,7 +24,6 @@ from pydantic_deep.server.http._errors import NO_RETRY, ServerError
 from pydantic_deep.server.runs._event_stream import HEADERS
 from pydantic_deep.server.runs._run_log import LogDiscardedError
 from pydantic_deep.server.runs._server_run import ServerRun
-from pydantic_deep.store import VersionNotFoundError
 from pydantic_deep.streaming import (
     AnswerEncoder,
     Approval,
@@ -48,7 +47,7 @@ from pydantic_deep.versions import AgentVersion, TurnOptions
 from ._client_results import is_client_call, resume_with_results, run_of_answers
 from ._client_tools import ClientCall, parse_args
 from ._dialogue import Content, Dialogue, prompt_of, text_of, to_model_messages
-from ._dialogue_threads import find_thread, has_new_instructions, store_thread
+from ._dialogue_threads import find_version, has_new_instructions, store_thread
 
 BodyBuilder: TypeAlias = Callable[[Iterable[StreamEvent]], Mapping[str, JsonValue]]
 """Returns the body of a non-streamed response, or of an error if the run failed."""
@@ -252,11 +251,12 @@ async def _base_version(
     An unknown dialogue becomes the history of a new conversation. A changed system prompt is sent with the new prompt,
     so that earlier messages stay unchanged and remain in the provider's cache.
     """
-    known = await find_thread(access.state.threads, access.key.owner, agent_name, dialogue, session_id=session_id)
-    if known is not None and not dialogue.results:
-        with suppress(VersionNotFoundError):  # it was deleted, but the client sends the messages
-            version = await access.load_version(agent, await access.state.store.version(known.version_id))
-            return version, [NEW_INSTRUCTIONS + dialogue.system] if has_new_instructions(known, dialogue) else []
+    known = None
+    if not dialogue.results:  # those of a known dialogue have found their version already
+        known = await find_version(access, agent_name, dialogue, session_id=session_id)
+    if known is not None:
+        is_new = has_new_instructions(known.thread, dialogue)
+        return known.version, [NEW_INSTRUCTIONS + dialogue.system] if is_new else []
     root = await access.create_conversation(agent_name, name=_conversation_name(text_of(dialogue.prompt)))
     history = to_model_messages(dialogue)
     if not history:

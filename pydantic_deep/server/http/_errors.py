@@ -87,6 +87,20 @@ _FORMATS: Mapping[ErrorType, _Format] = {
 NOT_FOUND = 'This resource does not exist, or this key has no access to it.'
 """The message for missing resources, resources of another owner, and agents that the key may not use."""
 
+UNKNOWN_ROUTE = 'This server has no such route. `/openapi.json` lists those that it has.'
+"""The message for an unknown path."""
+
+_NO_EMBEDDINGS = 'This server runs agents and computes no embeddings. Send this request to an embedding model.'
+_NOT_OFFERED: Mapping[str, str] = {
+    '/v1/completions': 'This server does not offer legacy completions. Use `POST /v1/chat/completions`.',
+    '/v1/embeddings': _NO_EMBEDDINGS,
+    ':embedContent': _NO_EMBEDDINGS,
+    ':batchEmbedContents': _NO_EMBEDDINGS,
+    '/v1/files': 'This server does not offer files by id. Send a file in the message, as a `data:` URL or as base64, or '
+    'upload it with `PUT /api/conversations/{conversation}/uploads/{name}`.',
+}
+"""Messages for routes that clients expect of such a server, by their beginning or their end."""
+
 FAILED = 'Internal server error. The log of the server contains the details.'
 """The message for an unexpected exception."""
 
@@ -165,7 +179,7 @@ Api: TypeAlias = Literal['ours', 'openai', 'anthropic', 'google']
 """The API that a path belongs to."""
 
 
-GOOGLE_METHODS = (':generateContent', ':streamGenerateContent')
+GOOGLE_METHODS = (':generateContent', ':streamGenerateContent', ':countTokens', ':embedContent', ':batchEmbedContents')
 """The methods of models in Google's API, below `/v1beta` or, in newer clients, below `/v1`."""
 
 
@@ -206,6 +220,16 @@ def describe_errors(*types: ErrorType, api: Api = 'ours') -> dict[int | str, dic
     return described
 
 
+class UnknownRouteError(ServerError):
+    """A request of an unknown path. It says nothing about a model or a resource."""
+
+    def __init__(self, path: str) -> None:
+        message = next(
+            (text for end, text in _NOT_OFFERED.items() if path.endswith(end) or path.startswith(f'{end}/')), UNKNOWN_ROUTE
+        )
+        super().__init__('not_found', message)
+
+
 def install_error_handlers(app: Starlette) -> None:
     """Install handlers that answer every error in the format of the called API."""
     for error in _REFUSALS:
@@ -218,7 +242,8 @@ _BY_STATUS: Mapping[int, ErrorType] = {400: 'invalid', **{row.status: type for t
 
 async def _on_refusal(request: Request, error: Exception) -> JSONResponse:
     refuse = next(_REFUSALS[kind] for kind in type(error).__mro__ if kind in _REFUSALS)
-    return _error_response(request, refuse(error))
+    is_unknown = isinstance(error, HTTPException) and not isinstance(error, ServerError) and error.status_code == 404
+    return _error_response(request, UnknownRouteError(path_of(request.scope)) if is_unknown else refuse(error))
 
 
 async def _on_defect(request: Request, error: Exception) -> JSONResponse:
@@ -291,7 +316,8 @@ def _ours(error: ServerError, status: int) -> dict[str, JsonValue]:
 
 def _openai(error: ServerError, status: int) -> dict[str, JsonValue]:
     row = _FORMATS[error.type]
-    return {'error': {'message': error.message, 'type': row.openai_type, 'param': None, 'code': row.openai_code}}
+    code = 'unknown_url' if isinstance(error, UnknownRouteError) else row.openai_code
+    return {'error': {'message': error.message, 'type': row.openai_type, 'param': None, 'code': code}}
 
 
 def _anthropic(error: ServerError, status: int) -> dict[str, JsonValue]:

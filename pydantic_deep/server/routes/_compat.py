@@ -14,8 +14,14 @@ from pydantic import JsonValue
 from starlette.responses import Response
 
 from pydantic_deep.server.compat._anthropic import MessagesRequest, anthropic_session_id, parse_anthropic_request
-from pydantic_deep.server.compat._google import GenerateContentRequest, parse_google_request
+from pydantic_deep.server.compat._google import (
+    CountTokensRequest,
+    GenerateContentRequest,
+    parse_count_request,
+    parse_google_request,
+)
 from pydantic_deep.server.compat._openai import ChatCompletionRequest, openai_session_id, parse_openai_request
+from pydantic_deep.server.compat._token_count import count_tokens
 from pydantic_deep.server.compat._turns import start_turn
 from pydantic_deep.server.http._errors import Api, describe_errors, not_found
 from pydantic_deep.server.http._json_route import JsonRoute
@@ -50,7 +56,7 @@ def _openai_model(name: str) -> dict[str, JsonValue]:
 
 
 def _google_model(name: str) -> dict[str, JsonValue]:
-    methods: list[JsonValue] = ['generateContent', 'streamGenerateContent']
+    methods: list[JsonValue] = ['generateContent', 'streamGenerateContent', 'countTokens']
     return {'name': f'models/{name}', 'displayName': name, 'supportedGenerationMethods': methods}
 
 
@@ -134,6 +140,27 @@ async def create_message(
     )
 
 
+@router.post(
+    '/v1/messages/count_tokens',
+    tags=['anthropic'],
+    summary='Count the tokens of a request',
+    responses={**_example({'input_tokens': 2095}), **_errors('anthropic')},
+)
+async def count_message_tokens(
+    body: Annotated[
+        MessagesRequest, Body(openapi_examples={'words': {'value': {'model': 'analyst', 'messages': [_USER_MESSAGE]}}})
+    ],
+    access: Runner,
+) -> dict[str, JsonValue]:
+    """Requires the scope `run`. An estimate: a model's own tokenizer may count differently.
+
+    A dialogue that the server knows includes the context that the agent has built. Otherwise the count is that of the
+    request, without the agent's own instructions and tools.
+    """
+    dialogue = parse_anthropic_request(body, continues=False)
+    return {'input_tokens': await count_tokens(access, body.model, dialogue, session_id=anthropic_session_id(body))}
+
+
 @router.get(
     '/v1beta/models',
     tags=['google'],
@@ -198,3 +225,30 @@ async def stream_generate_content(
     turn = await start_turn(access, agent, parse_google_request(body), session_id=body.labels.get('session_id'))
     build_body = partial(google_response, model=agent, tool_calls=True)
     return await turn.stream(GoogleEncoder(model=agent, tool_calls=True), build_body)
+
+
+@router.post('/v1/models/{agent}:countTokens', include_in_schema=False)
+@router.post(
+    '/v1beta/models/{agent}:countTokens',
+    tags=['google'],
+    summary='Count the tokens of a request',
+    responses={**_example({'totalTokens': 2095}), **_errors('google')},
+)
+async def count_content_tokens(
+    agent: str,
+    body: Annotated[
+        CountTokensRequest,
+        Body(
+            openapi_examples={
+                'words': {'value': {'contents': [{'role': 'user', 'parts': [{'text': 'Read sales.csv.'}]}]}}
+            }
+        ),
+    ],
+    access: Runner,
+) -> dict[str, JsonValue]:
+    """Requires the scope `run`. An estimate: a model's own tokenizer may count differently.
+
+    A dialogue that the server knows includes the context that the agent has built. Otherwise the count is that of the
+    request, without the agent's own instructions and tools.
+    """
+    return {'totalTokens': await count_tokens(access, agent, parse_count_request(body), session_id=None)}

@@ -1,0 +1,37 @@
+"""Token counts of requests, without a run.
+
+A dialogue that the server knows counts as the context of its version: the usage that the provider reported for the last
+response, with the agent's instructions and the results of its tools, plus an estimate of what the request adds. The
+whole of an unknown dialogue is an estimate, and the agent's own instructions and tools are not part of it.
+"""
+
+from __future__ import annotations
+
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelRequestPart, ToolReturnPart, UserPromptPart
+from pydantic_ai.models import ModelRequestParameters
+
+from pydantic_deep.server.access._ownership import Access
+from pydantic_deep.tokens import MessageTokens, count_head, count_message
+
+from ._dialogue import Dialogue, to_model_messages
+from ._dialogue_threads import find_version
+
+
+async def count_tokens(access: Access, agent_name: str, dialogue: Dialogue, *, session_id: str | None) -> int:
+    """Return the number of input tokens of a request.
+
+    Raises:
+        ServerError: The caller may not use the agent.
+    """
+    access.agent(agent_name)
+    known = await find_version(access, agent_name, dialogue, session_id=session_id)
+    if known is None:
+        messages: list[ModelMessage] = to_model_messages(dialogue)
+        added: list[ModelRequestPart] = []
+    else:
+        messages = await known.version.messages()
+        added = [ToolReturnPart(each.name, each.content, each.id or '') for each in dialogue.results]
+    if dialogue.prompt:
+        added.append(UserPromptPart(list(dialogue.prompt)))
+    tools = ModelRequestParameters(function_tools=[*(dialogue.tools.tools or ())])
+    return MessageTokens().context(messages) + count_message(ModelRequest(parts=added)) + count_head(tools)
