@@ -29,6 +29,7 @@ from ._state import OWNER, MakeBackend, ServerState
 from ._threads import THREAD_FIELDS, Thread
 from .runs._mirrors import RunMirrors
 from .runs._pool import RunPool
+from .runs._repetitions import Repetitions
 from .runs._stored_run_events import stored_run_events
 from .runs._stored_runs import load_run
 
@@ -70,6 +71,7 @@ async def serving(
             audit=audit,
             threads=threads,
             runs=runs,
+            repetitions=Repetitions(runs),
             rate=RateLimit(per_second=settings.requests_per_second, burst=settings.request_burst, clock=time.monotonic),
             wrong_keys=WrongKeyLimit(
                 per_minute=settings.wrong_keys_per_minute, burst=settings.wrong_key_burst, clock=time.monotonic

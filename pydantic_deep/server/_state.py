@@ -23,6 +23,7 @@ from ._rate_limits import RateLimit, WrongKeyLimit
 from ._settings import ServerSettings
 from ._threads import Thread
 from .runs._pool import RunPool
+from .runs._repetitions import Repetitions
 
 MakeBackend: TypeAlias = Callable[[str, str], BackendProtocol]
 """Returns the backend of a conversation, by its owner and its id."""
@@ -68,6 +69,8 @@ class ServerState:
     """Loads views from the store, without data that clients must not see."""
     metrics: ServerMetrics
     """The Prometheus metrics of the application."""
+    repetitions: Repetitions
+    """The runs of repeated requests of clients of other APIs."""
     hands_over: bool = False
     """Whether runs are queued for workers, which may be in other processes."""
     make_backend: MakeBackend | None = None

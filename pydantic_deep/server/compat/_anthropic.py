@@ -6,6 +6,8 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, Field, JsonValue
 
+from pydantic_deep.server.http._errors import ServerError
+
 from ._client_tools import (
     APPROVAL_TOOL,
     ClientCall,
@@ -222,6 +224,8 @@ class MessagesRequest(BaseModel):
     """The predecessor of `output_config.format`."""
     metadata: RequestMetadata | None = None
     """Metadata that is stored with the run."""
+    thread: dict[str, JsonValue] | None = None
+    """Rejected: the server finds its own history by the messages. Official clients then send the whole dialogue."""
     thinking: dict[str, JsonValue] | None = None
     """Ignored: the settings of the agent determine whether its model thinks."""
 
@@ -236,6 +240,12 @@ def parse_anthropic_request(body: MessagesRequest, *, continues: bool = True) ->
     Raises:
         ServerError: The request has an unsupported option, or neither a prompt nor a decision.
     """
+    if body.thread is not None:
+        raise ServerError(
+            'invalid',
+            '`thread` is not supported. Omit it and send the whole dialogue, by which the server finds its own history.',
+            facts={'error_code': 'thread_unsupported_request', 'unsupported': ['thread']},
+        )
     messages: list[DialogueMessage] = []
     decided: list[ToolResultBlock] = []
     names: dict[str, str] = {}

@@ -24,6 +24,7 @@ from pydantic_deep.server.http._errors import NO_RETRY, ServerError
 from pydantic_deep.server.runs._event_stream import HEADERS
 from pydantic_deep.server.runs._run_log import LogDiscardedError
 from pydantic_deep.server.runs._server_run import ServerRun
+from pydantic_deep.store import ApprovalAnsweredError
 from pydantic_deep.streaming import (
     AnswerEncoder,
     Approval,
@@ -224,8 +225,22 @@ async def start_turn(access: Access, agent_name: str, dialogue: Dialogue, *, ses
     else:
         version, prefix = await _base_version(access, agent, agent_name, dialogue, session_id)
         options = replace(options, prompt=prompt_of([*prefix, *(dialogue.prompt or (CONTINUE,))]))
-    run = run or await start_run(access, version, options, session_id=session_id)
+    if run is None:
+        run = await _start(access, version, options, session_id=session_id, may_branch=not dialogue.decisions)
     return CompatTurn(access=access, agent_name=agent_name, request=dialogue, run=run)
+
+
+async def _start(
+    access: Access, version: AgentVersion[Any, Any], options: TurnOptions, *, session_id: str | None, may_branch: bool
+) -> ServerRun:
+    """Start the run of a turn. While another run works from the same version, the turn works from a copy of it."""
+    try:
+        return await start_run(access, version, options, session_id=session_id)
+    except (ServerError, ApprovalAnsweredError) as error:
+        is_busy = isinstance(error, ApprovalAnsweredError) or 'run_id' in error.facts
+        if not may_branch or not is_busy:
+            raise
+    return await start_run(access, await version.clone(), options, session_id=session_id)
 
 
 async def _authorize_decisions(

@@ -131,6 +131,7 @@ class ServerError(DeepAgentError, HTTPException):
         type: The type of the error, which determines the status.
         message: The cause and the remedy, without secrets. Defaults to a generic sentence.
         facts: Additional fields in our own format, beside `type` and `message`, such as the id of a conflicting run.
+            With an `error_code`, they are the `details` in Anthropic's format.
         headers: Headers of the response.
     """
 
@@ -225,7 +226,8 @@ class UnknownRouteError(ServerError):
 
     def __init__(self, path: str) -> None:
         message = next(
-            (text for end, text in _NOT_OFFERED.items() if path.endswith(end) or path.startswith(f'{end}/')), UNKNOWN_ROUTE
+            (text for end, text in _NOT_OFFERED.items() if path.endswith(end) or path.startswith(f'{end}/')),
+            UNKNOWN_ROUTE,
         )
         super().__init__('not_found', message)
 
@@ -321,7 +323,8 @@ def _openai(error: ServerError, status: int) -> dict[str, JsonValue]:
 
 
 def _anthropic(error: ServerError, status: int) -> dict[str, JsonValue]:
-    return {'type': 'error', 'error': {'type': _FORMATS[error.type].anthropic, 'message': error.message}}
+    details: dict[str, JsonValue] = {'details': error.facts} if 'error_code' in error.facts else {}
+    return {'type': 'error', 'error': {'type': _FORMATS[error.type].anthropic, 'message': error.message, **details}}
 
 
 def _google(error: ServerError, status: int) -> dict[str, JsonValue]:

@@ -13,6 +13,7 @@ from fastapi import APIRouter, Body
 from pydantic import JsonValue
 from starlette.responses import Response
 
+from pydantic_deep.server.access._ownership import Access
 from pydantic_deep.server.compat._anthropic import MessagesRequest, anthropic_session_id, parse_anthropic_request
 from pydantic_deep.server.compat._google import (
     CountTokensRequest,
@@ -21,8 +22,9 @@ from pydantic_deep.server.compat._google import (
     parse_google_request,
 )
 from pydantic_deep.server.compat._openai import ChatCompletionRequest, openai_session_id, parse_openai_request
+from pydantic_deep.server.compat._repetitions import Identity, start_or_join
 from pydantic_deep.server.compat._token_count import count_tokens
-from pydantic_deep.server.compat._turns import start_turn
+from pydantic_deep.server.compat._turns import CompatTurn
 from pydantic_deep.server.http._errors import Api, describe_errors, not_found
 from pydantic_deep.server.http._json_route import JsonRoute
 from pydantic_deep.streaming import (
@@ -103,9 +105,11 @@ async def create_chat_completion(
         Body(openapi_examples={'words': {'value': {'model': 'analyst', 'messages': [_USER_MESSAGE]}}}),
     ],
     access: Runner,
+    identity: Identity,
 ) -> Response:
     """Requires the scope `run`; for decisions, also `approve`. `model` is the name of an agent."""
-    turn = await start_turn(access, body.model, parse_openai_request(body), session_id=openai_session_id(body))
+    session_id, dialogue = openai_session_id(body), parse_openai_request(body)
+    turn = await start_or_join(access, body.model, dialogue, session_id=session_id, identity=identity)
     build_body = partial(openai_completion, model=body.model, tool_calls=True)
     if not body.stream:
         return await turn.respond(build_body)
@@ -129,9 +133,11 @@ async def create_message(
         ),
     ],
     access: Runner,
+    identity: Identity,
 ) -> Response:
     """Requires the scope `run`; for decisions, also `approve`. `model` is the name of an agent."""
-    turn = await start_turn(access, body.model, parse_anthropic_request(body), session_id=anthropic_session_id(body))
+    session_id, dialogue = anthropic_session_id(body), parse_anthropic_request(body)
+    turn = await start_or_join(access, body.model, dialogue, session_id=session_id, identity=identity)
     build_body = partial(anthropic_message, model=body.model, tool_calls=True)
     return (
         await turn.stream(AnthropicEncoder(model=body.model, tool_calls=True), build_body)
@@ -184,6 +190,13 @@ async def read_google_model(agent: str, access: Runner) -> dict[str, JsonValue]:
     return _google_model(agent)
 
 
+async def _start_google_turn(
+    access: Access, agent: str, body: GenerateContentRequest, identity: Identity
+) -> CompatTurn:
+    session_id, dialogue = body.labels.get('session_id'), parse_google_request(body)
+    return await start_or_join(access, agent, dialogue, session_id=session_id, identity=identity)
+
+
 _GOOGLE_BODY = Body(
     openapi_examples={'words': {'value': {'contents': [{'role': 'user', 'parts': [{'text': 'Read sales.csv.'}]}]}}}
 )
@@ -198,10 +211,10 @@ _GOOGLE_BODY = Body(
     responses={200: {'description': 'A response.'}, **_errors('google')},
 )
 async def generate_content(
-    agent: str, body: Annotated[GenerateContentRequest, _GOOGLE_BODY], access: Runner
+    agent: str, body: Annotated[GenerateContentRequest, _GOOGLE_BODY], access: Runner, identity: Identity
 ) -> Response:
     """Requires the scope `run`; for decisions, also `approve`."""
-    turn = await start_turn(access, agent, parse_google_request(body), session_id=body.labels.get('session_id'))
+    turn = await _start_google_turn(access, agent, body, identity)
     return await turn.respond(partial(google_response, model=agent, tool_calls=True))
 
 
@@ -217,12 +230,13 @@ async def stream_generate_content(
     agent: str,
     body: Annotated[GenerateContentRequest, _GOOGLE_BODY],
     access: Runner,
+    identity: Identity,
     alt: str = 'sse',
 ) -> Response:
     """Requires the scope `run`; for decisions, also `approve`. Only `alt=sse`, which the clients use, is supported."""
     if alt != 'sse':
         raise not_found()
-    turn = await start_turn(access, agent, parse_google_request(body), session_id=body.labels.get('session_id'))
+    turn = await _start_google_turn(access, agent, body, identity)
     build_body = partial(google_response, model=agent, tool_calls=True)
     return await turn.stream(GoogleEncoder(model=agent, tool_calls=True), build_body)
 

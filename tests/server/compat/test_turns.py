@@ -151,7 +151,7 @@ async def test_clients_do_not_retry_failed_runs(serve: Any, listen: Any) -> None
         assert len(await served.store.conversations()) == 2
 
 
-async def test_repeated_request_during_its_run_is_a_conflict_without_retry(serve: Any, gate: Any, listen: Any) -> None:
+async def test_repeated_request_during_its_run_joins_it(serve: Any, gate: Any, listen: Any) -> None:
     agent = create_deep_agent(ScriptedModel('Hello.', [call('hold')], 'Done.'), tools=[gate.hold])
     texts: list[str | None] = []
     async with (
@@ -169,12 +169,48 @@ async def test_repeated_request_during_its_run_is_a_conflict_without_retry(serve
         async with anyio.create_task_group() as group:
             group.start_soon(say, 'Hi', 'Hello.', 'Go')
             await gate.reached.wait()
-            with pytest.raises(openai.ConflictError) as refused:
-                await say('Hi', 'Hello.', 'Go')
-            assert refused.value.response.headers['x-should-retry'] == 'false'
+            group.start_soon(say, 'Hi', 'Hello.', 'Go')
+            await anyio.wait_all_tasks_blocked()
             gate.opened.set()
+        assert len(await served.store.runs()) == 2
 
-    assert texts == ['Hello.', 'Done.']
+    assert texts == ['Hello.', 'Done.', 'Done.']
+
+
+async def test_requests_that_continue_one_history_at_the_same_time_are_branches(serve: Any, gate: Any) -> None:
+    agent = create_deep_agent(ScriptedModel('Hello.', [call('hold')], 'Other.', 'Done.'), tools=[gate.hold])
+    texts: list[str] = []
+    async with serve({'slow': agent}) as served, served.client(await served.key('run')) as client:
+
+        async def say(*said: str) -> None:
+            answer = await ask(client, body('slow', *said, stream=False))
+            texts.append(answer.json()['choices'][0]['message']['content'])
+
+        await say('Hi')
+        async with anyio.create_task_group() as group:
+            group.start_soon(say, 'Hi', 'Hello.', 'Go')
+            await gate.reached.wait()
+            await say('Hi', 'Hello.', 'Another')
+            gate.opened.set()
+        (conversation,) = await served.store.conversations()
+        assert len(await served.store.branches(conversation.id)) == 2
+
+    assert texts == ['Hello.', 'Other.', 'Done.']
+
+
+async def test_request_with_the_same_key_joins_an_ended_run(served: Any) -> None:
+    async with served.client(await served.key('run')) as client:
+
+        async def say(text: str, key: str) -> str:
+            sent = body('analyst', text, stream=False)
+            answer = await client.post('/v1/chat/completions', json=sent, headers={'idempotency-key': key})
+            return answer.json()['choices'][0]['message']['content']
+
+        told = [await say('One', 'a'), await say('Two', 'a'), await say('Two', 'b')]
+        served.state.runs.clear_logs()
+        later = await say('Three', 'a')
+
+        assert (told, later) == (['You said: One', 'You said: One', 'You said: Two'], 'You said: Three')
 
 
 async def test_failure_during_a_stream_is_sent_as_an_error(serve: Any) -> None:
