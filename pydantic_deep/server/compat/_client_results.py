@@ -53,6 +53,7 @@ async def resume_with_results(
     names = {tool.name for tool in await version.external_tools()}
     records = await access.state.store.approvals(status=None, version_id=version.id, limit=_ALL)
     answers = _decisions_on(records, dialogue.decisions)
+    parts: list[ToolReturnPart] = []
     for result in dialogue.results:
         record = next((each for each in records if each.id not in answers and _is_answer(result, each)), None)
         if record is None:
@@ -64,9 +65,11 @@ async def resume_with_results(
                 '`approval_required`.',
             )
         answers[record.id] = Deny(result.text) if result.is_error else Respond(result.content)
+        outcome = 'failed' if result.is_error else 'success'
+        parts.append(ToolReturnPart(record.tool_name, result.content, record.pending_id, outcome=outcome))
     answered = [record for record in records if record.id in answers]
     if dialogue.prompt:
-        return Resumption(version=await _with_results(access, version, answered, dialogue.results), answers={})
+        return Resumption(version=await _with_results(access, version, parts), answers={})
     run = run_of_answers(access, answered, answers)
     if run is None and not dialogue.decisions and any(record.status != 'pending' for record in answered):
         version = await version.clone()
@@ -92,16 +95,13 @@ async def _paused_version(
 ) -> ServedVersion | None:
     """Return the version whose pending calls the results answer."""
     id = dialogue.results[0].id
-    if id is not None:
-        try:
-            version = (await access.approval(id)).version
-        except ServerError:  # a call from another server, or of another owner
-            return None
-    else:
+    if id is None:
         known = await find_version(access, agent_name, dialogue, session_id=session_id)
-        if known is None:
-            return None
-        version = known.version
+        return None if known is None else known.version
+    try:
+        version = (await access.approval(id)).version
+    except ServerError:  # a call from another server, or of another owner
+        return None
     return version if version.agent_name == agent_name else None
 
 
@@ -116,18 +116,8 @@ def _is_answer(result: ClientResult, record: ApprovalRecord) -> bool:
     return record.tool_name == result.name if result.id is None else record.id == result.id
 
 
-async def _with_results(
-    access: Access, version: ServedVersion, records: Sequence[ApprovalRecord], results: Sequence[ClientResult]
-) -> ServedVersion:
+async def _with_results(access: Access, version: ServedVersion, parts: Sequence[ToolReturnPart]) -> ServedVersion:
     """Return a child of a paused version with the results in its messages, so that a prompt can follow."""
-    parts = [
-        ToolReturnPart(
-            record.tool_name, result.content, record.pending_id, outcome='failed' if result.is_error else 'success'
-        )
-        for record in records
-        for result in results
-        if _is_answer(result, record)
-    ]
     conversation = await access.state.store.conversation(version.conversation_id)
     is_head = conversation is not None and conversation.head_id == version.id
     return await version.with_messages([*await version.messages(), ModelRequest(parts=parts)], moves_head=is_head)

@@ -225,11 +225,12 @@ class UnknownRouteError(ServerError):
     """A request of an unknown path. It says nothing about a model or a resource."""
 
     def __init__(self, path: str) -> None:
-        message = next(
-            (text for end, text in _NOT_OFFERED.items() if path.endswith(end) or path.startswith(f'{end}/')),
-            UNKNOWN_ROUTE,
-        )
-        super().__init__('not_found', message)
+        super().__init__('not_found', _not_offered(path) or UNKNOWN_ROUTE)
+
+
+def _not_offered(path: str) -> str | None:
+    """Return the message for a route that clients expect; `None` for other paths."""
+    return next((text for end, text in _NOT_OFFERED.items() if path.endswith(end) or path.startswith(f'{end}/')), None)
 
 
 def install_error_handlers(app: Starlette) -> None:
@@ -243,9 +244,12 @@ _BY_STATUS: Mapping[int, ErrorType] = {400: 'invalid', **{row.status: type for t
 
 
 async def _on_refusal(request: Request, error: Exception) -> JSONResponse:
+    path = path_of(request.scope)
+    is_from_router = isinstance(error, HTTPException) and not isinstance(error, ServerError)
+    if is_from_router and (error.status_code == 404 or _not_offered(path)):
+        return _error_response(request, UnknownRouteError(path))
     refuse = next(_REFUSALS[kind] for kind in type(error).__mro__ if kind in _REFUSALS)
-    is_unknown = isinstance(error, HTTPException) and not isinstance(error, ServerError) and error.status_code == 404
-    return _error_response(request, UnknownRouteError(path_of(request.scope)) if is_unknown else refuse(error))
+    return _error_response(request, refuse(error))
 
 
 async def _on_defect(request: Request, error: Exception) -> JSONResponse:

@@ -102,8 +102,8 @@ def test_parallel_calls_can_be_turned_off() -> None:
     by_anthropic = anthropic([('user', 'Hi')], **declared('a')[anthropic], **choice)
     by_openai = openai([('user', 'Hi')], **declared('a')[openai], parallel_tool_calls=False)
 
-    assert by_anthropic.model_settings['parallel_tool_calls'] is False
-    assert by_openai.model_settings['parallel_tool_calls'] is False
+    assert by_anthropic.model_settings.get('parallel_tool_calls') is False
+    assert by_openai.model_settings.get('parallel_tool_calls') is False
 
 
 def called(*, with_ids: bool = True) -> dict[Wire, dict[str, Any]]:

@@ -89,3 +89,23 @@ def test_every_error_has_a_form_in_every_api(api: Any, type: Any) -> None:
 )
 def test_path_belongs_to_one_api(path: str, api: str) -> None:
     assert api_of(path) == api
+
+
+@pytest.mark.parametrize(
+    ('path', 'match'),
+    [
+        ('/v1/nope', '`/openapi.json` lists those'),
+        ('/v1/completions', 'Use `POST /v1/chat/completions`'),
+        ('/v1/embeddings', 'computes no embeddings'),
+        ('/v1/files/file-1', 'Send a file in the message'),
+        ('/v1beta/models/analyst:embedContent', 'computes no embeddings'),
+        ('/v1/messages/batches', '`/openapi.json` lists those'),
+        ('/api/nope', '`/openapi.json` lists those'),
+    ],
+)
+async def test_unknown_route_is_no_unknown_model(make_client: MakeClient, path: str, match: str) -> None:
+    answer = await (await make_client('run')).post(path, json={})
+
+    assert answer.status_code == 404
+    assert match in answer.json()['error']['message']
+    assert answer.json()['error'].get('code') in (None, 404, 'unknown_url')
