@@ -15,7 +15,7 @@ from pydantic_ai.usage import UsageLimits
 
 from pydantic_deep.store import RunRecord
 
-from ._external_tools import dump_external_tools, load_external_tools
+from .options._external_tools import dump_external_tools, load_external_tools
 
 
 @dataclass(frozen=True, kw_only=True)

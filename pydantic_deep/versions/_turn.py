@@ -48,7 +48,6 @@ from pydantic_deep.store import (
 )
 from pydantic_deep_backends import BackendProtocol
 
-from ._external_tools import ExternalTools
 from ._run_options import RunOptions, json_settings, load_options
 from ._session import Session
 from ._settings import load_instructions, load_settings
@@ -56,6 +55,7 @@ from ._turn_options import TurnOptions
 from .files._open_files import FilesRequest, open_files
 from .files._protected_files import states_before, warn_of_protected
 from .files._run_files import warn_of_omitted
+from .options._external_tools import ExternalTools
 from .pauses._answers import claim, decide
 from .pauses._pause_histories import load_pause
 from .recording._attempts import CrashedRun, end_of_attempt
@@ -299,7 +299,7 @@ def _output_type(session: Session[Any, Any], options: TurnOptions) -> Any:
     """Return the output type of a turn: that of the agent, or of the schema of the caller."""
     if options.output_schema is None:
         return session.agent.output_type
-    from ._output_schema import output_type_of  # it requires an extra
+    from .options._output_schema import output_type_of  # it requires an extra
 
     return output_type_of(options.output_schema)
 

@@ -14,10 +14,10 @@ from pydantic_ai.usage import UsageLimits
 from pydantic_deep._checks import check_model, check_names, check_prompt
 from pydantic_deep.approvals import Decision
 
-from ._external_tools import check_external_tools
 from ._run_options import RunOptions, json_settings
 from ._settings import check_settings
 from .errors import ValidationError
+from .options._external_tools import check_external_tools
 from .recording._prompts import Prompt, decode_prompt, encode_prompt
 
 
@@ -77,7 +77,7 @@ class TurnOptions:
         check_settings(self.model_settings)
         check_external_tools(self.external_tools or (), self.tool_choice or ())
         if self.output_schema is not None:
-            from ._output_schema import output_type_of  # it requires an extra
+            from .options._output_schema import output_type_of  # it requires an extra
 
             output_type_of(self.output_schema)
         if self.prompt is not None:

@@ -17,8 +17,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.toolsets import AbstractToolset, ExternalToolset, ToolsetTool, WrapperToolset
 
 from pydantic_deep.errors import TurnOptionError
-
-from .errors import ValidationError
+from pydantic_deep.versions.errors import ValidationError
 
 
 @dataclass(kw_only=True)

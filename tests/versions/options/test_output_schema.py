@@ -12,7 +12,8 @@ from pydantic import BaseModel
 from pydantic_deep.approvals import Approve
 from pydantic_deep.errors import TurnOptionError
 from pydantic_deep.testing import ScriptedModel, call
-from pydantic_deep.versions import TurnOptions, _output_schema
+from pydantic_deep.versions import TurnOptions
+from pydantic_deep.versions.options import _output_schema
 from tests.versions.conftest import MakeAgent
 
 pytestmark = pytest.mark.anyio
