@@ -125,7 +125,8 @@ class CompatTurn:
     async def _events(self) -> AsyncGenerator[StreamEvent | None]:
         """Yield the events of the run, and `None` while the client gets none. Pending calls have the ids of the inbox.
 
-        The only calls are those of the client's tools. With a schema, the only text is the output. If the log is removed while it is read, the events stop without an end event, which readers treat as an error.
+        The only calls are those of the client's tools. With a schema, the only text is the output. If the log is
+        removed while it is read, the events stop without an end event, which readers treat as an error.
         """
         required: ApprovalRequiredEvent | None = None
         keepalive_seconds, last_yielded = self.access.state.settings.keepalive_seconds, anyio.current_time()

@@ -245,8 +245,8 @@ _BY_STATUS: Mapping[int, ErrorType] = {400: 'invalid', **{row.status: type for t
 
 async def _on_refusal(request: Request, error: Exception) -> JSONResponse:
     path = path_of(request.scope)
-    is_from_router = isinstance(error, HTTPException) and not isinstance(error, ServerError)
-    if is_from_router and (error.status_code == 404 or _not_offered(path)):
+    is_ours = isinstance(error, ServerError)  # else the router has found no route, or no method
+    if isinstance(error, HTTPException) and not is_ours and (error.status_code == 404 or _not_offered(path)):
         return _error_response(request, UnknownRouteError(path))
     refuse = next(_REFUSALS[kind] for kind in type(error).__mro__ if kind in _REFUSALS)
     return _error_response(request, refuse(error))

@@ -45,17 +45,17 @@ class Repetitions:
             runs: The run pool, which keeps the logs of ended runs.
         """
         self._runs = runs
-        self._entries: dict[tuple[str, str], _Entry] = {}
+        self._entries: dict[tuple[str, str, str], _Entry] = {}
 
     async def start(
-        self, owner: str, identity: RequestIdentity, start_run: Callable[[], Awaitable[ServerRun]]
+        self, owner: str, agent_name: str, identity: RequestIdentity, start_run: Callable[[], Awaitable[ServerRun]]
     ) -> ServerRun:
-        """Return the run that an equal request has started, or start one.
+        """Return the run that an equal request of the owner to the agent has started, or start one.
 
         A request with a key joins the run while its log is kept, one with the same bytes while it is running.
         """
         self._prune()
-        entry = self._entries.setdefault((owner, identity.digest), _Entry())
+        entry = self._entries.setdefault((owner, agent_name, identity.digest), _Entry())
         async with entry.lock:
             if entry.run is None or not entry.is_joinable(identity):
                 entry.run, entry.started_at = await start_run(), anyio.current_time()

@@ -201,12 +201,13 @@ async def test_requests_that_continue_one_history_at_the_same_time_are_branches(
 async def test_request_with_the_same_key_joins_an_ended_run(served: Any) -> None:
     async with served.client(await served.key('run')) as client:
 
-        async def say(text: str, key: str) -> str:
-            sent = body('analyst', text, stream=False)
+        async def say(text: str, key: str, agent: str = 'analyst') -> str:
+            sent = body(agent, text, stream=False)
             answer = await client.post('/v1/chat/completions', json=sent, headers={'idempotency-key': key})
             return answer.json()['choices'][0]['message']['content']
 
         told = [await say('One', 'a'), await say('Two', 'a'), await say('Two', 'b')]
+        assert await say('Two', 'a', 'writer') == 'You said: Two'
         served.state.runs.clear_logs()
         later = await say('Three', 'a')
 
