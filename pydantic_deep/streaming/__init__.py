@@ -48,6 +48,7 @@ from .providers._google_encoder import GoogleEncoder, google_error, google_respo
 from .providers._hybrid_response import FunctionCall, HybridResponse, StreamingResponse
 from .providers._openai_decoder import OpenaiDecoder
 from .providers._openai_encoder import OpenaiEncoder, openai_completion, openai_error
+from .providers._responses_encoder import ResponsesEncoder, openai_response
 from .runs._agent_stream import AgentStream, stream_agent
 from .runs._capability_events import capability_event
 from .runs._events_from_messages import project_messages
@@ -92,6 +93,7 @@ __all__ = (
     'OpenaiDecoder',
     'OpenaiEncoder',
     'Outcome',
+    'ResponsesEncoder',
     'RetriedEvent',
     'RunEvents',
     'RunStatus',
@@ -129,6 +131,7 @@ __all__ = (
     'iter_lines',
     'openai_completion',
     'openai_error',
+    'openai_response',
     'output_text',
     'project_messages',
     'read_answer',

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, get_args
 
 import httpx2
 import pytest
+from openai.types.responses import ResponseStreamEvent
+from pydantic import BaseModel
 
 from pydantic_deep.approvals import PendingApproval, Preview
-from pydantic_deep.streaming import AnswerEncoder, Approval, StreamEvent, approval_of, render_frame
+from pydantic_deep.streaming import AnswerEncoder, Approval, Frame, StreamEvent, approval_of, render_frame
+
+RESPONSE_EVENTS: Mapping[str, type[BaseModel]] = {
+    get_args(event.model_fields['type'].annotation)[0]: event for event in get_args(get_args(ResponseStreamEvent)[0])
+}
+"""The events of OpenAI's Responses API in the official SDK, by type."""
+
+
+def response_event(frame: Frame) -> Any:
+    """Return an event of the Responses API, validated by the official SDK."""
+    assert frame.event is not None
+    return RESPONSE_EVENTS[frame.event].model_validate_json(frame.data)
 
 
 def waiting(

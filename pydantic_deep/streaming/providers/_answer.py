@@ -41,7 +41,7 @@ APPROVAL_REQUIRED = 'approval_required'
 VOID_NOTICE = '\n\n[Discard the text above: the answer starts again.]\n\n'
 """Follows text that became void, because no provider's format can retract text."""
 
-_SEPARATOR = '\n\n'
+SEPARATOR = '\n\n'
 """The separator between two paragraphs."""
 
 INTERRUPTED = ErrorEvent(
@@ -97,7 +97,7 @@ class AnswerText:
 
     def add(self, text: str) -> str:
         """Add a piece, and return it with the separator that precedes it, if any."""
-        piece = _SEPARATOR + text if self._needs_separator else text
+        piece = SEPARATOR + text if self._needs_separator else text
         self._needs_separator = False
         self._now.append(text)
         self._pieces.append(piece)
@@ -112,7 +112,7 @@ class AnswerText:
 
     def void(self, text: str) -> None:
         """Remove void text from the end."""
-        rest = self.text.removesuffix(text).removesuffix(_SEPARATOR)
+        rest = self.text.removesuffix(text).removesuffix(SEPARATOR)
         self._pieces = [rest] if rest else []
         self._now.clear()
         self._needs_separator = bool(rest)

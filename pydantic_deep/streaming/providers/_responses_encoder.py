@@ -1,0 +1,410 @@
+"""Encode responses as OpenAI's Responses API does: <https://platform.openai.com/docs/api-reference/responses-streaming>.
+
+The mapping of a run to the output items of a response:
+
+- Text is a `message`. A tool result or a thought after it ends the message, which then has the phase `commentary`; the
+  last message has the phase `final_answer`.
+- Thinking is the summary of a `reasoning` item, if the client asked for summaries.
+- A pending approval is an `mcp_approval_request`. It has two fields more than OpenAI's: the `view` of the call, and the
+  `path` of subagents that leads to it.
+- Tool activity is hidden.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal, TypeAlias
+
+from pydantic import JsonValue
+
+from pydantic_deep.streaming._events import (
+    Approval,
+    ApprovalRequiredEvent,
+    EndEvent,
+    ErrorEvent,
+    RetriedEvent,
+    StartEvent,
+    StreamEvent,
+    TextEvent,
+    ThinkingEvent,
+    ToolResultEvent,
+    UsageEvent,
+)
+from pydantic_deep.streaming._json import render_json
+from pydantic_deep.streaming._lines import BROKEN_OFF
+from pydantic_deep.streaming._protocol import Frame
+
+from ._answer import INTERRUPTED, SEPARATOR, AnswerText, Json
+
+Phase: TypeAlias = Literal['commentary', 'final_answer']
+"""OpenAI's labels of messages: before a tool ran, or the answer."""
+
+_INCOMPLETE: Final = {'length': 'max_output_tokens', 'content_filter': 'content_filter'}
+"""OpenAI's reasons for an incomplete response, keyed by our finish reasons."""
+
+_ENDINGS: Final = {'completed': 'completed', 'incomplete': 'incomplete', 'failed': 'failed', 'cancelled': 'failed'}
+"""The last event of a response, keyed by its status. OpenAI has no event for a cancelled one."""
+
+
+@dataclass(kw_only=True)
+class _Message:
+    id: str
+    pieces: list[str] = field(default_factory=list[str])
+    status: str = 'in_progress'
+    phase: Phase | None = None
+
+    @property
+    def text(self) -> str:
+        return ''.join(self.pieces)
+
+    def empty(self) -> Json:
+        return {'id': self.id, 'type': 'message', 'role': 'assistant', 'status': 'in_progress', 'content': []}
+
+    def item(self) -> Json:
+        phase: Json = {} if self.phase is None else {'phase': self.phase}
+        return {**self.empty(), 'status': self.status, 'content': [_text_part(self.text)], **phase}
+
+
+@dataclass(kw_only=True)
+class _Reasoning:
+    id: str
+    pieces: list[str] = field(default_factory=list[str])
+    status: str = 'in_progress'
+
+    @property
+    def text(self) -> str:
+        return ''.join(self.pieces)
+
+    def empty(self) -> Json:
+        return {'id': self.id, 'type': 'reasoning', 'status': 'in_progress', 'summary': []}
+
+    def item(self) -> Json:
+        return {**self.empty(), 'status': self.status, 'summary': [_summary_part(self.text)]}
+
+
+class ResponsesEncoder:
+    """An `Encoder` of one response. `response` is the whole response so far."""
+
+    def __init__(
+        self,
+        *,
+        id: str | None = None,
+        model: str | None = None,
+        created_at: int | None = None,
+        thinking: bool = False,
+        fields: Mapping[str, JsonValue] | None = None,
+    ) -> None:
+        """Create an encoder for one response.
+
+        Args:
+            id: The id of the response. Defaults to that of the stream, with the prefix `resp_`.
+            model: The name of the model. Defaults to that of the stream.
+            created_at: Creation time in seconds since 1970. Defaults to now.
+            thinking: Whether to encode the model's thinking as summaries of reasoning.
+            fields: Other fields of the response, such as those of the request that OpenAI repeats in it.
+        """
+        self._thinking = thinking
+        self._answer = AnswerText()
+        self._open: _Message | _Reasoning | None = None
+        self._output: list[JsonValue] = []
+        self._number = 0
+        self._has_begun = self._is_running = self._is_over = False
+        self._response: Json = {
+            'id': id,
+            'object': 'response',
+            'created_at': int(time.time()) if created_at is None else created_at,
+            'status': 'in_progress',
+            'completed_at': None,
+            'error': None,
+            'incomplete_details': None,
+            'instructions': None,
+            'metadata': {},
+            'model': model,
+            'output': self._output,
+            'parallel_tool_calls': True,
+            'previous_response_id': None,
+            'reasoning': {'effort': None, 'summary': None},
+            'store': True,
+            'temperature': None,
+            'text': {'format': {'type': 'text'}},
+            'tool_choice': 'auto',
+            'tools': [],
+            'top_p': None,
+            'truncation': 'disabled',
+            'usage': None,
+            **(fields or {}),
+        }
+
+    @property
+    def response(self) -> Json:
+        """The response so far. Text of a message that is not complete is included."""
+        return {**self._response, 'output': [*self._output, *([] if self._open is None else [self._open.item()])]}
+
+    @property
+    def text(self) -> str:
+        """The text of all messages so far."""
+        return self._answer.text
+
+    def begin(self, *, is_queued: bool = False) -> Sequence[Frame]:
+        """Return the first frames, before the first event of the run.
+
+        Args:
+            is_queued: Whether no worker executes the run yet.
+        """
+        self._has_begun = True
+        self._response['id'] = self._response['id'] or 'resp'
+        self._response['model'] = self._response['model'] or 'agent'
+        if not is_queued:
+            return [self._response_frame('created')]
+        self._response['status'] = 'queued'
+        return [self._response_frame('created'), self._response_frame('queued')]
+
+    def encode(self, event: StreamEvent) -> Sequence[Frame]:
+        """Return the frames of an event, none after the end or an error."""
+        if self._is_over:
+            return []
+        match event:
+            case StartEvent():
+                return self._start(event)
+            case TextEvent(path=[]):
+                self._answer.add(event.text)
+                return self._write_text(event.text)
+            case ThinkingEvent(path=[]) if self._thinking:
+                return self._write_thought(event)
+            case ToolResultEvent(path=[]):
+                self._answer.start_paragraph()
+                return self._close(is_commentary=True)
+            case RetriedEvent(path=[], void_text=void) if void:
+                return self._write_text(self._answer.mark_void())
+            case ApprovalRequiredEvent():
+                return [
+                    *self._close(),
+                    *(frame for approval in event.approvals for frame in self._approval_frames(approval)),
+                ]
+            case UsageEvent():
+                self._response['usage'] = _usage(event)
+                return []
+            case ErrorEvent():
+                return self._fail(event)
+            case EndEvent():
+                return self._finish(event)
+            case _:
+                return []
+
+    def finish(self) -> Sequence[Frame]:
+        """Return the frames that close the stream: none after an end, and an `error` if the stream was cut.
+
+        A cut stream is no failed response: the run may continue, and can be retrieved.
+        """
+        if self._is_over:
+            return []
+        self._is_over = True
+        return [self._frame('error', code=BROKEN_OFF.kind, message=BROKEN_OFF.message, param=None)]
+
+    def _start(self, start: StartEvent) -> list[Frame]:
+        self._response['id'] = self._response['id'] or f'resp_{start.id}'
+        self._response['model'] = self._response['model'] or start.model
+        return self._run_if_needed()
+
+    def _run_if_needed(self) -> list[Frame]:
+        if self._is_running:
+            return []
+        frames = [] if self._has_begun else [*self.begin()]
+        self._is_running = True
+        self._response['status'] = 'in_progress'
+        return [*frames, self._response_frame('in_progress')]
+
+    def _write_text(self, text: str) -> list[Frame]:
+        frames, message = self._run_if_needed(), self._open
+        if not isinstance(message, _Message):
+            frames += self._close(is_commentary=True)
+            message = _Message(id=self._next_id('msg'))
+            frames += self._open_item(message)
+            frames.append(self._item_frame(message, 'content_part.added', content_index=0, part=_text_part('')))
+        return [*frames, self._text_delta(message, text)]
+
+    def _text_delta(self, message: _Message, text: str) -> Frame:
+        message.pieces.append(text)
+        return self._item_frame(message, 'output_text.delta', content_index=0, delta=text, logprobs=[])
+
+    def _write_thought(self, event: ThinkingEvent) -> list[Frame]:
+        frames, thought = self._run_if_needed(), self._open
+        if event.text:
+            if not isinstance(thought, _Reasoning):
+                frames += self._close(is_commentary=True)
+                thought = _Reasoning(id=self._next_id('rs'))
+                frames += self._open_item(thought)
+                part = _summary_part('')
+                frames.append(self._item_frame(thought, 'reasoning_summary_part.added', summary_index=0, part=part))
+            thought.pieces.append(event.text)
+            delta = event.text
+            frames.append(self._item_frame(thought, 'reasoning_summary_text.delta', summary_index=0, delta=delta))
+        if event.signature is not None and isinstance(thought, _Reasoning):
+            frames += self._close()
+        return frames
+
+    def _open_item(self, item: _Message | _Reasoning) -> list[Frame]:
+        self._open = item
+        return [self._frame('response.output_item.added', output_index=len(self._output), item=item.empty())]
+
+    def _close(self, *, is_commentary: bool = False, is_cut: bool = False) -> list[Frame]:
+        """Complete the open item, if there is one.
+
+        Args:
+            is_commentary: Whether more items follow, so that text is no answer yet. It is separated from theirs, since
+                clients join the texts of all messages.
+            is_cut: Whether the run ended in the middle of the item.
+        """
+        item = self._open
+        if item is None:
+            return []
+        frames: list[Frame] = []
+        if isinstance(item, _Message):
+            item.phase = 'commentary' if is_commentary else 'final_answer'
+            if is_commentary:
+                frames.append(self._text_delta(item, SEPARATOR))
+            frames += [
+                self._item_frame(item, 'output_text.done', content_index=0, text=item.text, logprobs=[]),
+                self._item_frame(item, 'content_part.done', content_index=0, part=_text_part(item.text)),
+            ]
+        else:
+            frames += [
+                self._item_frame(item, 'reasoning_summary_text.done', summary_index=0, text=item.text),
+                self._item_frame(item, 'reasoning_summary_part.done', summary_index=0, part=_summary_part(item.text)),
+            ]
+        item.status = 'incomplete' if is_cut else 'completed'
+        frames.append(self._frame('response.output_item.done', output_index=len(self._output), item=item.item()))
+        self._output.append(item.item())
+        self._open = None
+        return frames
+
+    def _approval_frames(self, approval: Approval) -> list[Frame]:
+        item: Json = {
+            'id': f'mcpr_{approval.id}',
+            'type': 'mcp_approval_request',
+            'server_label': self._response['model'],
+            'name': approval.tool,
+            'arguments': render_json(approval.args),
+            'path': [*approval.path],
+            'view': approval.view.model_dump(mode='json'),
+        }
+        index = len(self._output)
+        self._output.append(item)
+        return [
+            *self._run_if_needed(),
+            self._frame('response.output_item.added', output_index=index, item=item),
+            self._frame('response.output_item.done', output_index=index, item=item),
+        ]
+
+    def _fail(self, error: ErrorEvent) -> list[Frame]:
+        self._response['error'] = _error(error)
+        return self._end('cancelled' if error.kind == 'cancelled' else 'failed')
+
+    def _finish(self, end: EndEvent) -> list[Frame]:
+        if end.finish_reason == 'error' or end.status in ('failed', 'interrupted'):
+            return self._fail(INTERRUPTED)
+        frames: list[Frame] = []
+        rest = self._answer.rest_of(end.output)
+        if rest:
+            self._answer.add(rest)
+            frames += self._write_text(rest)
+        reason = _INCOMPLETE.get(end.finish_reason)
+        if reason is not None:
+            self._response['incomplete_details'] = {'reason': reason}
+            return [*frames, *self._end('incomplete')]
+        return [*frames, *self._end('completed')]
+
+    def _end(self, status: str) -> list[Frame]:
+        frames = [*self._run_if_needed(), *self._close(is_cut=status != 'completed')]
+        self._is_over = True
+        self._response['status'] = status
+        if status == 'cancelled':
+            self._response['error'] = None
+        if status == 'completed' and self._response['completed_at'] is None:
+            self._response['completed_at'] = int(time.time())
+        return [*frames, self._response_frame(_ENDINGS[status])]
+
+    def _next_id(self, prefix: str) -> str:
+        """Return the id of the next item, which contains the id of the response."""
+        return f'{prefix}_{str(self._response["id"]).removeprefix("resp_")}_{len(self._output)}'
+
+    def _item_frame(self, item: _Message | _Reasoning, type: str, **values: JsonValue) -> Frame:
+        return self._frame(f'response.{type}', item_id=item.id, output_index=len(self._output), **values)
+
+    def _response_frame(self, type: str) -> Frame:
+        return self._frame(f'response.{type}', response=self._response)
+
+    def _frame(self, type: str, **values: JsonValue) -> Frame:
+        data: Json = {'type': type, 'sequence_number': self._number, **values}
+        self._number += 1
+        return Frame(event=type, data=render_json(data))
+
+
+def openai_response(
+    events: Iterable[StreamEvent],
+    *,
+    id: str | None = None,
+    model: str | None = None,
+    created_at: int | None = None,
+    thinking: bool = False,
+    fields: Mapping[str, JsonValue] | None = None,
+) -> Json:
+    """Return a response that is not streamed. Without an end event, it is in progress.
+
+    Args:
+        events: The events so far. Text that became void is omitted.
+        id: As in `ResponsesEncoder`.
+        model: As in `ResponsesEncoder`.
+        created_at: As in `ResponsesEncoder`.
+        thinking: As in `ResponsesEncoder`.
+        fields: As in `ResponsesEncoder`.
+    """
+    encoder = ResponsesEncoder(id=id, model=model, created_at=created_at, thinking=thinking, fields=fields)
+    for event in _without_void(events):
+        encoder.encode(event)
+    return encoder.response
+
+
+def _without_void(events: Iterable[StreamEvent]) -> list[StreamEvent]:
+    """Remove the text of failed attempts."""
+    kept: list[StreamEvent] = []
+    for event in events:
+        if not isinstance(event, RetriedEvent) or event.path:
+            kept.append(event)
+            continue
+        left = len(event.void_text)
+        for index in reversed(range(len(kept))):
+            said = kept[index]
+            if left and isinstance(said, TextEvent) and not said.path:
+                cut = min(left, len(said.text))
+                left -= cut
+                kept[index] = replace(said, text=said.text[: len(said.text) - cut])
+    return [event for event in kept if not isinstance(event, TextEvent) or event.text]
+
+
+def _text_part(text: str) -> Json:
+    return {'type': 'output_text', 'text': text, 'annotations': [], 'logprobs': []}
+
+
+def _summary_part(text: str) -> Json:
+    return {'type': 'summary_text', 'text': text}
+
+
+def _error(error: ErrorEvent) -> Json:
+    code = 'rate_limit_exceeded' if error.status == 429 else 'server_error'
+    return {'code': code, 'message': error.message, 'type': error.kind}
+
+
+def _usage(usage: UsageEvent) -> Json:
+    return {
+        'input_tokens': usage.input_tokens,
+        'input_tokens_details': {
+            'cached_tokens': usage.cache_read_tokens,
+            'cache_write_tokens': usage.cache_write_tokens,
+        },
+        'output_tokens': usage.output_tokens,
+        'output_tokens_details': {'reasoning_tokens': 0},
+        'total_tokens': usage.input_tokens + usage.output_tokens,
+    }
