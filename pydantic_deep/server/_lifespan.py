@@ -23,6 +23,7 @@ from ._api_keys import open_keys
 from ._audited_agents import TakeoverAudit, finish_audit_records, open_audited_agents
 from ._dispatcher import open_configured_dispatcher
 from ._metrics import ServerMetrics, listening_to_commits
+from ._openai_objects import OPENAI_OBJECT_FIELDS, OpenaiObject
 from ._rate_limits import RateLimit, WrongKeyLimit
 from ._settings import ServerSettings
 from ._state import OWNER, MakeBackend, ServerState
@@ -53,6 +54,10 @@ async def serving(
         prepared, audit = await stack.enter_async_context(open_audited_agents(agents, store, make_deps=make_deps))
         threads = await SqlRepository[Thread].open(store, Thread, fields=THREAD_FIELDS, name='server_thread')
         stack.push_async_callback(threads.aclose)
+        openai_objects = await SqlRepository[OpenaiObject].open(
+            store, OpenaiObject, fields=OPENAI_OBJECT_FIELDS, name='server_openai_object'
+        )
+        stack.push_async_callback(openai_objects.aclose)
         dispatcher = await stack.enter_async_context(open_configured_dispatcher(settings))
         mirrors = RunMirrors(
             store.queue, memory_bytes=settings.log_memory_bytes, load_events=partial(_events_of_ended, app)
@@ -70,6 +75,7 @@ async def serving(
             keys=keys,
             audit=audit,
             threads=threads,
+            openai_objects=openai_objects,
             runs=runs,
             repetitions=Repetitions(runs),
             rate=RateLimit(per_second=settings.requests_per_second, burst=settings.request_burst, clock=time.monotonic),

@@ -19,6 +19,7 @@ from pydantic_deep_backends import BackendProtocol
 from ._agents import ServedAgent
 from ._api_keys import KeyRing
 from ._metrics import ServerMetrics
+from ._openai_objects import OpenaiObject
 from ._rate_limits import RateLimit, WrongKeyLimit
 from ._settings import ServerSettings
 from ._threads import Thread
@@ -59,6 +60,8 @@ class ServerState:
     """Repository of the audit records."""
     threads: Repository[Thread]
     """The threads of clients of other APIs and of user interfaces."""
+    openai_objects: Repository[OpenaiObject]
+    """Fields of the responses and conversations of OpenAI's clients."""
     runs: RunPool
     """The running runs, and the logs of ended ones."""
     rate: RateLimit

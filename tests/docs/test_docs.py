@@ -174,6 +174,8 @@ SCRIPTS: dict[str, list[Step]] = {
     'Which number has the lease?': [ToolCallPart('search_history', {'query': 'lease number'}), 'L-77.'],
     'Order tea.': [ToolCallPart('shop_order', {'item': 'tea'})],
     'Is 91 a prime?': ['No. It is 7 times 13.'],
+    'Name a river.': ['The Elbe.'],
+    'How long is it?': ['1,094 km.'],
     'How warm is the cellar?': [ToolCallPart('read_thermometer', {'room': 'cellar'}), 'The cellar has 11 °C.'],
     'What is 100 CHF in euros?': [ToolCallPart('exchange_rate', {'currency': 'CHF'}), 'I have no rate for CHF.'],
 }

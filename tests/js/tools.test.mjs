@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { createAnthropic } from '@ai-sdk/anthropic';
 import { createGoogleGenerativeAI } from '@ai-sdk/google';
+import { createOpenAI } from '@ai-sdk/openai';
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
 import { generateText, Output, stepCountIs, streamText, tool } from 'ai';
 import OpenAI from 'openai';
@@ -11,6 +12,7 @@ import { ada, url } from './server.mjs';
 
 const providers = {
   openai: createOpenAICompatible({ name: 'served', baseURL: `${url}/v1`, apiKey: ada, supportsStructuredOutputs: true }),
+  responses: createOpenAI({ baseURL: `${url}/v1`, apiKey: ada }),
   anthropic: createAnthropic({ baseURL: `${url}/v1`, apiKey: ada }),
   google: createGoogleGenerativeAI({ baseURL: `${url}/v1beta`, apiKey: ada }),
 };

@@ -111,8 +111,16 @@ class Access:
         name: str | None = None,
         metadata: Mapping[str, JsonValue] | None = None,
         instructions: str | None = None,
+        id: str | None = None,
     ) -> ServedVersion:
         """Create a conversation for the caller, and return its root.
+
+        Args:
+            agent_name: The agent of the conversation.
+            name: A display name.
+            metadata: Metadata of all versions.
+            instructions: Instructions for all turns.
+            id: An unused id from `new_id`, by default a new one.
 
         Raises:
             ServerError: The caller may not use the agent, or the metadata contain a reserved key.
@@ -121,7 +129,7 @@ class Access:
         reserved = sorted(key for key in metadata or {} if key.startswith(RESERVED))
         if reserved:
             raise ServerError('invalid', f'Keys of `metadata` that start with {RESERVED!r} are reserved: {reserved}.')
-        id = new_id()
+        id = new_id() if id is None else id
         return await agent.create(
             name=name,
             metadata={**(metadata or {}), OWNER: self.key.owner},

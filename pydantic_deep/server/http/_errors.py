@@ -131,7 +131,7 @@ class ServerError(DeepAgentError, HTTPException):
         type: The type of the error, which determines the status.
         message: The cause and the remedy, without secrets. Defaults to a generic sentence.
         facts: Additional fields in our own format, beside `type` and `message`, such as the id of a conflicting run.
-            With an `error_code`, they are the `details` in Anthropic's format.
+            With an `error_code`, they are the `details` in Anthropic's format. `code` replaces the code in OpenAI's.
         headers: Headers of the response.
     """
 
@@ -322,7 +322,7 @@ def _ours(error: ServerError, status: int) -> dict[str, JsonValue]:
 
 def _openai(error: ServerError, status: int) -> dict[str, JsonValue]:
     row = _FORMATS[error.type]
-    code = 'unknown_url' if isinstance(error, UnknownRouteError) else row.openai_code
+    code = 'unknown_url' if isinstance(error, UnknownRouteError) else error.facts.get('code', row.openai_code)
     return {'error': {'message': error.message, 'type': row.openai_type, 'param': None, 'code': code}}
 
 

@@ -10,7 +10,8 @@ from pydantic import ConfigDict, TypeAdapter
 from pydantic_ai.messages import ModelMessage
 
 from pydantic_deep.fluent import MessageList, TranscriptError
-from pydantic_deep.server._run_start import head_to_change, refuse_if_running
+from pydantic_deep.server._deletion import delete_conversation
+from pydantic_deep.server._run_start import head_to_change
 from pydantic_deep.server._state import OWNER
 from pydantic_deep.server.http._errors import ServerError, describe_errors
 from pydantic_deep.server.http._json_route import JsonRoute
@@ -22,15 +23,12 @@ from pydantic_deep.server.schemas._conversations import (
     load_conversation,
 )
 from pydantic_deep.server.schemas._fields import Name
-from pydantic_deep.store import Store, VersionConflictError, VersionFilter
+from pydantic_deep.store import VersionConflictError, VersionFilter
 from pydantic_deep.views import ConversationDetails, ConversationSummary
 
 from ._parameters import Cursor, Limit, Runner
 
 router = APIRouter(prefix='/api/conversations', tags=['conversations'], route_class=JsonRoute)
-
-_ALL = 1_000_000
-"""An upper bound for the number of runs of a conversation."""
 
 
 @router.post('', status_code=201, summary='Create a conversation', responses=describe_errors('not_found'))
@@ -103,11 +101,7 @@ async def delete(conversation: str, access: Runner) -> None:
 
     Data that is no longer referenced is garbage-collected. Audit records are preserved.
     """
-    own = await access.conversation(conversation)
-    await refuse_if_running(access.state, own.id)
-    for id in [*await _conversations_below(access.state.store, own.id), own.id]:  # a partial deletion can be repeated
-        while versions := await access.state.store.versions(VersionFilter(conversation_id=id), limit=1):
-            await access.state.store.delete(versions[0].id)  # also deletes the steps of its turn
+    await delete_conversation(access.state, (await access.conversation(conversation)).id)
 
 
 @router.get(
@@ -139,13 +133,3 @@ def _number_strings() -> TypeAdapter[list[ModelMessage]]:
     """Return an adapter that serializes NaN and infinities as strings."""
     config = ConfigDict(ser_json_bytes='base64', val_json_bytes='base64', ser_json_inf_nan='strings')
     return TypeAdapter(list[ModelMessage], config=config)
-
-
-async def _conversations_below(store: Store, id: str) -> list[str]:
-    """Return the conversations of subagents at any depth."""
-    conversation_ids: list[str] = []
-    for run in await store.runs(conversation_id=id, limit=_ALL):
-        for delegation in await store.delegations(parent_run_id=run.id):
-            child = delegation.child_conversation_id
-            conversation_ids += [*await _conversations_below(store, child), child]
-    return conversation_ids

@@ -250,6 +250,15 @@ async def cancel_run(run: str, access: Runner) -> Run:
     The response is sent when the end of the run is stored. Cancelling a suspended run ends it, so that it is not
     resumed. If the store is unavailable, the response is 503, and the run may still be resumed.
     """
+    return await build_run(access.state, await cancel_own_run(access, run))
+
+
+async def cancel_own_run(access: Access, run: str) -> AuthorizedRun:
+    """Cancel a run that the caller owns, and return it.
+
+    Raises:
+        ServerError: The caller owns no such run, another process executes it, or the store is unavailable.
+    """
     own = await access.run(run)
     try:
         if own.local is not None:
@@ -265,7 +274,7 @@ async def cancel_run(run: str, access: Runner) -> Run:
         ) from None
     if own.local is None and own.stored is not None and not own.stored.is_over:
         raise ServerError('conflict', f'The run {run} is active in another process. Cancel it there, or wait.')
-    return await build_run(access.state, own)
+    return own
 
 
 async def _cancel(state: ServerState, run: ServerRun) -> None:

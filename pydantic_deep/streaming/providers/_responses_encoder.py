@@ -7,15 +7,18 @@ The mapping of a run to the output items of a response:
 - Thinking is the summary of a `reasoning` item, if the client asked for summaries.
 - A pending approval is an `mcp_approval_request`. It has two fields more than OpenAI's: the `view` of the call, and the
   `path` of subagents that leads to it.
-- Tool activity is hidden.
+- A call that the client answers is a `function_call`, whose `call_id` is the id of the call. Other tool activity is
+  hidden.
 """
 
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, TypeAlias
+from enum import Enum, auto
+from typing import Final, Literal
 
 from pydantic import JsonValue
 
@@ -29,6 +32,7 @@ from pydantic_deep.streaming._events import (
     StreamEvent,
     TextEvent,
     ThinkingEvent,
+    ToolCallEvent,
     ToolResultEvent,
     UsageEvent,
 )
@@ -38,9 +42,6 @@ from pydantic_deep.streaming._protocol import Frame
 
 from ._answer import INTERRUPTED, SEPARATOR, AnswerText, Json
 
-Phase: TypeAlias = Literal['commentary', 'final_answer']
-"""OpenAI's labels of messages: before a tool ran, or the answer."""
-
 _INCOMPLETE: Final = {'length': 'max_output_tokens', 'content_filter': 'content_filter'}
 """OpenAI's reasons for an incomplete response, keyed by our finish reasons."""
 
@@ -48,40 +49,69 @@ _ENDINGS: Final = {'completed': 'completed', 'incomplete': 'incomplete', 'failed
 """The last event of a response, keyed by its status. OpenAI has no event for a cancelled one."""
 
 
+class _Position(Enum):
+    before_text = auto()
+    before_calls = auto()
+    last = auto()
+
+
+_BEFORE_TEXT, _BEFORE_CALLS, _LAST = _Position
+
+
 @dataclass(kw_only=True)
-class _Message:
+class _Item(ABC):
+    """An output item while its content arrives."""
+
     id: str
     pieces: list[str] = field(default_factory=list[str])
-    status: str = 'in_progress'
-    phase: Phase | None = None
+    status: Literal['in_progress', 'completed', 'incomplete'] = 'in_progress'
 
     @property
     def text(self) -> str:
+        """The content so far."""
         return ''.join(self.pieces)
 
+    @abstractmethod
     def empty(self) -> Json:
-        return {'id': self.id, 'type': 'message', 'role': 'assistant', 'status': 'in_progress', 'content': []}
+        """Return the item without its content."""
+
+    @abstractmethod
+    def item(self) -> Json:
+        """Return the item with its content so far."""
+
+
+@dataclass(kw_only=True)
+class _Message(_Item):
+    phase: Literal['commentary', 'final_answer'] | None = None
+
+    def empty(self) -> Json:
+        return {'id': self.id, 'type': 'message', 'role': 'assistant', 'status': self.status, 'content': []}
 
     def item(self) -> Json:
         phase: Json = {} if self.phase is None else {'phase': self.phase}
-        return {**self.empty(), 'status': self.status, 'content': [_text_part(self.text)], **phase}
+        return {**self.empty(), 'content': [_text_part(self.text)], **phase}
 
 
 @dataclass(kw_only=True)
-class _Reasoning:
-    id: str
-    pieces: list[str] = field(default_factory=list[str])
-    status: str = 'in_progress'
-
-    @property
-    def text(self) -> str:
-        return ''.join(self.pieces)
-
+class _Reasoning(_Item):
     def empty(self) -> Json:
-        return {'id': self.id, 'type': 'reasoning', 'status': 'in_progress', 'summary': []}
+        return {'id': self.id, 'type': 'reasoning', 'status': self.status, 'summary': []}
 
     def item(self) -> Json:
-        return {**self.empty(), 'status': self.status, 'summary': [_summary_part(self.text)]}
+        return {**self.empty(), 'summary': [_summary_part(self.text)]}
+
+
+@dataclass(kw_only=True)
+class _Call(_Item):
+    call_id: str
+    name: str
+
+    def empty(self) -> Json:
+        fields: Json = {'id': self.id, 'type': 'function_call', 'status': self.status}
+        return {**fields, 'call_id': self.call_id, 'name': self.name, 'arguments': ''}
+
+    def item(self) -> Json:
+        return {**self.empty(), 'arguments': self.text}
 
 
 class ResponsesEncoder:
@@ -93,6 +123,8 @@ class ResponsesEncoder:
         id: str | None = None,
         model: str | None = None,
         created_at: int | None = None,
+        completed_at: int | None = None,
+        tool_calls: bool = False,
         thinking: bool = False,
         fields: Mapping[str, JsonValue] | None = None,
     ) -> None:
@@ -102,12 +134,16 @@ class ResponsesEncoder:
             id: The id of the response. Defaults to that of the stream, with the prefix `resp_`.
             model: The name of the model. Defaults to that of the stream.
             created_at: Creation time in seconds since 1970. Defaults to now.
+            completed_at: When the response was completed. Defaults to the time when its end is encoded.
+            tool_calls: Whether to encode tool calls because the client answers them.
             thinking: Whether to encode the model's thinking as summaries of reasoning.
             fields: Other fields of the response, such as those of the request that OpenAI repeats in it.
         """
+        self._completed_at = completed_at
+        self._tool_calls = tool_calls
         self._thinking = thinking
         self._answer = AnswerText()
-        self._open: _Message | _Reasoning | None = None
+        self._open: _Item | None = None
         self._output: list[JsonValue] = []
         self._number = 0
         self._has_begun = self._is_running = self._is_over = False
@@ -175,12 +211,15 @@ class ResponsesEncoder:
                 return self._write_thought(event)
             case ToolResultEvent(path=[]):
                 self._answer.start_paragraph()
-                return self._close(is_commentary=True)
+                return self._close(_BEFORE_TEXT)
             case RetriedEvent(path=[], void_text=void) if void:
                 return self._write_text(self._answer.mark_void())
+            case ToolCallEvent(path=[]) if self._tool_calls:
+                return [*self._run_if_needed(), *self._close(_BEFORE_CALLS), *self._call_frames(event)]
             case ApprovalRequiredEvent():
                 return [
-                    *self._close(),
+                    *self._run_if_needed(),
+                    *self._close(_BEFORE_CALLS),
                     *(frame for approval in event.approvals for frame in self._approval_frames(approval)),
                 ]
             case UsageEvent():
@@ -219,7 +258,7 @@ class ResponsesEncoder:
     def _write_text(self, text: str) -> list[Frame]:
         frames, message = self._run_if_needed(), self._open
         if not isinstance(message, _Message):
-            frames += self._close(is_commentary=True)
+            frames += self._close(_BEFORE_TEXT)
             message = _Message(id=self._next_id('msg'))
             frames += self._open_item(message)
             frames.append(self._item_frame(message, 'content_part.added', content_index=0, part=_text_part('')))
@@ -233,7 +272,7 @@ class ResponsesEncoder:
         frames, thought = self._run_if_needed(), self._open
         if event.text:
             if not isinstance(thought, _Reasoning):
-                frames += self._close(is_commentary=True)
+                frames += self._close(_BEFORE_TEXT)
                 thought = _Reasoning(id=self._next_id('rs'))
                 frames += self._open_item(thought)
                 part = _summary_part('')
@@ -245,16 +284,15 @@ class ResponsesEncoder:
             frames += self._close()
         return frames
 
-    def _open_item(self, item: _Message | _Reasoning) -> list[Frame]:
+    def _open_item(self, item: _Item) -> list[Frame]:
         self._open = item
         return [self._frame('response.output_item.added', output_index=len(self._output), item=item.empty())]
 
-    def _close(self, *, is_commentary: bool = False, is_cut: bool = False) -> list[Frame]:
+    def _close(self, position: _Position = _LAST, *, is_cut: bool = False) -> list[Frame]:
         """Complete the open item, if there is one.
 
         Args:
-            is_commentary: Whether more items follow, so that text is no answer yet. It is separated from theirs, since
-                clients join the texts of all messages.
+            position: What follows it. Text is separated from more text, since clients join the texts of all messages.
             is_cut: Whether the run ended in the middle of the item.
         """
         item = self._open
@@ -262,14 +300,14 @@ class ResponsesEncoder:
             return []
         frames: list[Frame] = []
         if isinstance(item, _Message):
-            item.phase = 'commentary' if is_commentary else 'final_answer'
-            if is_commentary:
+            item.phase = 'final_answer' if position is _LAST else 'commentary'
+            if position is _BEFORE_TEXT:
                 frames.append(self._text_delta(item, SEPARATOR))
             frames += [
                 self._item_frame(item, 'output_text.done', content_index=0, text=item.text, logprobs=[]),
                 self._item_frame(item, 'content_part.done', content_index=0, part=_text_part(item.text)),
             ]
-        else:
+        elif isinstance(item, _Reasoning):
             frames += [
                 self._item_frame(item, 'reasoning_summary_text.done', summary_index=0, text=item.text),
                 self._item_frame(item, 'reasoning_summary_part.done', summary_index=0, part=_summary_part(item.text)),
@@ -279,6 +317,17 @@ class ResponsesEncoder:
         self._output.append(item.item())
         self._open = None
         return frames
+
+    def _call_frames(self, call: ToolCallEvent) -> list[Frame]:
+        item = _Call(id=self._next_id('fc'), call_id=call.id, name=call.name)
+        frames = self._open_item(item)
+        item.pieces.append(call.args)
+        return [
+            *frames,
+            self._item_frame(item, 'function_call_arguments.delta', delta=call.args),
+            self._item_frame(item, 'function_call_arguments.done', name=call.name, arguments=call.args),
+            *self._close(),
+        ]
 
     def _approval_frames(self, approval: Approval) -> list[Frame]:
         item: Json = {
@@ -293,7 +342,6 @@ class ResponsesEncoder:
         index = len(self._output)
         self._output.append(item)
         return [
-            *self._run_if_needed(),
             self._frame('response.output_item.added', output_index=index, item=item),
             self._frame('response.output_item.done', output_index=index, item=item),
         ]
@@ -322,15 +370,15 @@ class ResponsesEncoder:
         self._response['status'] = status
         if status == 'cancelled':
             self._response['error'] = None
-        if status == 'completed' and self._response['completed_at'] is None:
-            self._response['completed_at'] = int(time.time())
+        if status == 'completed':
+            self._response['completed_at'] = int(time.time()) if self._completed_at is None else self._completed_at
         return [*frames, self._response_frame(_ENDINGS[status])]
 
     def _next_id(self, prefix: str) -> str:
         """Return the id of the next item, which contains the id of the response."""
         return f'{prefix}_{str(self._response["id"]).removeprefix("resp_")}_{len(self._output)}'
 
-    def _item_frame(self, item: _Message | _Reasoning, type: str, **values: JsonValue) -> Frame:
+    def _item_frame(self, item: _Item, type: str, **values: JsonValue) -> Frame:
         return self._frame(f'response.{type}', item_id=item.id, output_index=len(self._output), **values)
 
     def _response_frame(self, type: str) -> Frame:
@@ -348,6 +396,8 @@ def openai_response(
     id: str | None = None,
     model: str | None = None,
     created_at: int | None = None,
+    completed_at: int | None = None,
+    tool_calls: bool = False,
     thinking: bool = False,
     fields: Mapping[str, JsonValue] | None = None,
 ) -> Json:
@@ -358,10 +408,20 @@ def openai_response(
         id: As in `ResponsesEncoder`.
         model: As in `ResponsesEncoder`.
         created_at: As in `ResponsesEncoder`.
+        completed_at: As in `ResponsesEncoder`.
+        tool_calls: As in `ResponsesEncoder`.
         thinking: As in `ResponsesEncoder`.
         fields: As in `ResponsesEncoder`.
     """
-    encoder = ResponsesEncoder(id=id, model=model, created_at=created_at, thinking=thinking, fields=fields)
+    encoder = ResponsesEncoder(
+        id=id,
+        model=model,
+        created_at=created_at,
+        completed_at=completed_at,
+        tool_calls=tool_calls,
+        thinking=thinking,
+        fields=fields,
+    )
     for event in _without_void(events):
         encoder.encode(event)
     return encoder.response

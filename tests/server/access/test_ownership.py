@@ -110,6 +110,18 @@ CALLS: Mapping[str, Call] = {
     'POST /v1beta/models/{agent}:streamGenerateContent': Call(json=lambda ids: {'contents': _CONTENTS}),
     'POST /v1/models/{agent}:generateContent': Call(json=lambda ids: {'contents': _CONTENTS}),
     'POST /v1/models/{agent}:streamGenerateContent': Call(json=lambda ids: {'contents': _CONTENTS}),
+    'POST /v1/responses': Call(
+        json=lambda ids: {'model': ids['agent'], 'input': 'Hi', 'previous_response_id': ids['response']}
+    ),
+    'DELETE /v1/responses/{response}': Call(),
+    'POST /v1/responses/{response}/cancel': Call(),
+    'POST /v1/conversations': Call(json=lambda ids: {}),
+    'GET /v1/conversations/{conversation}': Call(path={'conversation': 'openai_conversation'}),
+    'POST /v1/conversations/{conversation}': Call(
+        path={'conversation': 'openai_conversation'}, json=lambda ids: {'metadata': {}}
+    ),
+    'DELETE /v1/conversations/{conversation}': Call(path={'conversation': 'openai_conversation'}),
+    'GET /v1/conversations/{conversation}/items': Call(path={'conversation': 'openai_conversation'}),
     'POST /ag-ui/{agent}': Call(json=lambda ids: _AG_UI),
     'POST /vercel/{agent}': Call(json=lambda ids: _VERCEL),
     'GET /vercel/{agent}/{thread}/stream': Call(headers=lambda ids: {'last-event-id': f'{ids["ui_run"]}.x.1'}),
@@ -253,6 +265,9 @@ async def make_ids(world: Served, owner: str) -> dict[str, str]:
         [approval] = (await ok(client.get('/api/approvals', params={'conversation': waiting})))['items']
         thread = await client.post('/vercel/analyst', json={**_VERCEL, 'id': f'of-{owner}'})
         assert thread.is_success, thread.text
+        openai_conversation = await ok(client.post('/v1/conversations', json={}))
+        talk = {'model': 'analyst', 'input': 'Hi', 'conversation': openai_conversation['id']}
+        response = await ok(client.post('/v1/responses', json=talk))
         ui_run = (await ok(client.get('/api/runs', params={'limit': 1})))['items'][0]
         [record] = (await ok(client.get('/api/audit', params={'conversation': waiting})))['items']
     return {
@@ -268,6 +283,8 @@ async def make_ids(world: Served, owner: str) -> dict[str, str]:
         'digest': approval['view']['digest'],
         'record': record['id'],
         'thread': f'of-{owner}',
+        'response': response['id'],
+        'openai_conversation': openai_conversation['id'],
         'ui_run': ui_run['id'],
         'name': 'b.csv',
         'path': 'uploads/a.csv',

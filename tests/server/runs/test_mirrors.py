@@ -490,3 +490,54 @@ async def test_cancellation_withdraws_the_run_from_the_dispatcher(
     assert withdrawn == ([record.run_id] if is_up else [])
     assert known is not None
     assert known.state == 'ended'
+
+
+@pytest.mark.parametrize('is_streamed', [False, True])
+async def test_clients_of_other_apis_get_the_answer_of_a_worker(fleet: Fleet, is_streamed: bool) -> None:
+    """The log of a queued run is replaced when a worker claims it, and the client of a door reads the new one."""
+    asked = {'model': 'analyst', 'messages': [{'role': 'user', 'content': 'Hi'}], 'stream': is_streamed}
+    async with fleet.worker():
+        response = await fleet.first.post('/v1/chat/completions', json=asked)
+
+    assert response.status_code == 200
+    assert 'Hi' in response.text
+    assert '"finish_reason":"stop"' in response.text
+
+
+async def test_a_response_is_queued_until_a_worker_takes_it(fleet: Fleet) -> None:
+    """Any door has the response and its input; a stream of it counts the same events everywhere."""
+    asked = {'model': 'analyst', 'input': 'Hi', 'background': True}
+    made = (await fleet.first.post('/v1/responses', json=asked)).json()
+    path = f'/v1/responses/{made["id"]}'
+    queued = (await fleet.second.get(path)).json()
+    items = (await fleet.second.get(f'{path}/input_items')).json()
+    assert (made['status'], queued['status'], queued['output']) == ('queued', 'queued', [])
+    assert items['data'][0]['content'] == [{'type': 'input_text', 'text': 'Hi'}]
+
+    async with fleet.worker():
+        streams = [
+            frames_in((await door.get(path, params={'stream': True})).content) for door in (fleet.first, fleet.second)
+        ]
+    rest = frames_in((await fleet.second.get(path, params={'stream': True, 'starting_after': 2})).content)
+
+    assert [frame.event for frame in streams[0]][:3] == ['response.created', 'response.queued', 'response.in_progress']
+    assert [frame.event for frame in streams[0]] == [frame.event for frame in streams[1]]
+    assert streams[0][3:-1] == streams[1][3:-1]
+    assert rest == streams[1][3:]
+    done = (await fleet.second.get(path)).json()
+    assert (done['status'], done['output'][0]['content'][0]['text']) == ('completed', 'You said: Hi')
+
+
+async def test_a_queued_response_that_is_cancelled_has_nothing_to_continue(fleet: Fleet) -> None:
+    """It ends without a version, is cancelled at every door, and can be deleted."""
+    made = (
+        await fleet.first.post('/v1/responses', json={'model': 'analyst', 'input': 'Hi', 'background': True})
+    ).json()
+    path = f'/v1/responses/{made["id"]}'
+    assert (await fleet.second.post(f'{path}/cancel')).json()['status'] == 'cancelled'
+    again = {'model': 'analyst', 'input': 'Two', 'previous_response_id': made['id']}
+    refused = await fleet.first.post('/v1/responses', json=again)
+    assert refused.status_code == 409
+    assert 'ended before its first step' in refused.json()['error']['message']
+    assert (await fleet.first.delete(path)).json()['deleted']
+    assert (await fleet.second.get(path)).status_code == 404

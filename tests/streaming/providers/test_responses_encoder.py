@@ -24,6 +24,7 @@ from pydantic_deep.streaming import (
     StreamEvent,
     TextEvent,
     ThinkingEvent,
+    ToolCallEvent,
     ToolResultEvent,
     UsageEvent,
     openai_response,
@@ -171,6 +172,27 @@ def test_pending_approvals_are_items_with_the_view_of_the_call() -> None:
     assert json.loads(first.arguments) == {'amount': 1}
     assert first.view['tool'] == ['pay']
     assert second.path == ['clerk']
+
+
+def test_calls_that_the_client_answers_are_function_calls() -> None:
+    """The text before a call is a commentary; calls of a run that answers them itself are hidden."""
+    events = [START, TextEvent(text='I ask.'), ToolCallEvent(id='c1', name='look', args='{"at":1}'), EndEvent()]
+    encoder = ResponsesEncoder(id='resp_r', model='m', tool_calls=True)
+    told = [response_event(frame) for event in events for frame in encoder.encode(event)]
+    assert types(told)[-6:] == snapshot(
+        [
+            'output_item.done',
+            'output_item.added',
+            'function_call_arguments.delta',
+            'function_call_arguments.done',
+            'output_item.done',
+            'completed',
+        ]
+    )
+    message, called = told[-1].response.output
+    assert (message.phase, message.content[0].text) == ('commentary', 'I ask.')
+    assert (called.id, called.call_id, called.name, called.arguments) == ('fc_r_1', 'c1', 'look', '{"at":1}')
+    assert [item.type for item in whole(events).output] == ['message']
 
 
 @pytest.mark.parametrize(('reason', 'named'), [('length', 'max_output_tokens'), ('content_filter', 'content_filter')])

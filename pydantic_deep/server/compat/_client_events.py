@@ -1,0 +1,135 @@
+"""The events of a run as clients of other APIs get them, from its log or from the store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
+from dataclasses import replace
+
+import anyio
+
+from pydantic_deep.server._state import ServerState
+from pydantic_deep.server.access._ownership import Access, AuthorizedRun
+from pydantic_deep.server.runs._run_log import LogDiscardedError
+from pydantic_deep.server.runs._server_run import ServerRun
+from pydantic_deep.server.runs._stored_run_events import follow_stored_run, stored_run_events
+from pydantic_deep.streaming import (
+    Approval,
+    ApprovalRequiredEvent,
+    EndEvent,
+    EventGroup,
+    RetriedEvent,
+    StartEvent,
+    StreamEvent,
+    TextEvent,
+    ToolCallEvent,
+    decode_entry,
+    groups_of,
+    is_selected,
+)
+
+from ._client_results import is_client_call
+
+_READ_GROUPS = EventGroup.tool_results | EventGroup.thinking
+"""The groups of events that a response needs. Calls and their pieces are not decoded."""
+
+
+POLL_SECONDS = 0.5
+"""Interval, in seconds, at which the store is polled for a streamed run of another process."""
+
+
+def _is_read(event: StreamEvent) -> bool:
+    return not groups_of(event) & ~_READ_GROUPS
+
+
+async def run_events(state: ServerState, run: ServerRun) -> AsyncGenerator[StreamEvent | None]:
+    """Yield the events of a run, and `None` while a client gets none.
+
+    If the log is removed or replaced while it is read, the events stop without an end event, which readers treat as an
+    error.
+    """
+    keepalive_seconds, last_yielded = state.settings.keepalive_seconds, anyio.current_time()
+    log, has_events = run.log, False
+    while log is not None and not has_events:  # the log of a queued run is replaced when a worker claims the run
+        with suppress(LogDiscardedError):
+            async with aclosing(log.batches(idle_seconds=keepalive_seconds)) as batches:
+                async for batch in batches:
+                    entries = [entry for _, entry in batch if is_selected(entry, _READ_GROUPS)]
+                    has_events = has_events or bool(entries)
+                    if not entries and anyio.current_time() - last_yielded < keepalive_seconds:
+                        continue
+                    last_yielded = anyio.current_time()
+                    for event in map(decode_entry, entries) if entries else (None,):
+                        yield event
+        log = log.successor
+
+
+async def stored_events(run: AuthorizedRun) -> AsyncGenerator[StreamEvent | None]:
+    """Yield the events of a run so far, as the store has them."""
+    if run.stored is not None:
+        for event in await stored_run_events(run.agent, run.stored):
+            if _is_read(event):
+                yield event
+    elif run.local is not None and run.local.error is not None:  # it failed before it was stored
+        yield StartEvent(id=run.id)
+        yield run.local.error
+
+
+async def followed_events(state: ServerState, run: AuthorizedRun) -> AsyncGenerator[StreamEvent | None]:
+    """Yield the events of a run of another process, as the store gets them, and `None` while there are none."""
+    assert run.stored is not None  # noqa: S101 - a run that is not in this process is in the store
+    batches = follow_stored_run(state.runs, run.agent, run.stored, after=0, poll_seconds=POLL_SECONDS)
+    async with aclosing(batches):
+        async for batch in batches:
+            for _, event in batch:
+                if _is_read(event):
+                    yield event
+            if not batch:
+                yield None
+
+
+async def client_events(
+    access: Access, events: AsyncGenerator[StreamEvent | None], *, has_schema: bool
+) -> AsyncGenerator[StreamEvent | None]:
+    """Yield the events of a run for its client. Pending calls have the ids of the inbox.
+
+    The only calls are those of the client's tools. With a schema of the answer, the only text is the output.
+    """
+    required: ApprovalRequiredEvent | None = None
+    async with aclosing(events):
+        async for event in events:
+            if isinstance(event, ApprovalRequiredEvent):
+                required = event  # the ids are in the version that the end event names
+                continue
+            if isinstance(event, EndEvent) and required is not None:
+                for call in await _pending_events(access, required, event):
+                    yield call
+            if has_schema and isinstance(event, (TextEvent, RetriedEvent)):
+                continue
+            if has_schema and isinstance(event, EndEvent) and event.output is not None:
+                event = await _with_json_output(access, event)
+            yield event
+
+
+async def _pending_events(access: Access, required: ApprovalRequiredEvent, end: EndEvent) -> list[StreamEvent]:
+    """Return the calls of the client's tools, and the approvals that are pending beside them."""
+    version = await access.version(end.version_id or '')
+    names = {tool.name for tool in await version.external_tools()}
+    records = await access.state.store.approvals(status=None, version_id=version.id, limit=1000)
+    record_by_pending = {record.pending_id: record for record in records}
+    events: list[StreamEvent] = []
+    others: list[Approval] = []
+    for approval in required.approvals:
+        record = record_by_pending[approval.id]
+        if is_client_call(record, names):
+            events.append(ToolCallEvent(id=record.id, name=approval.tool, args=json.dumps(approval.args)))
+        else:
+            others.append(replace(approval, id=record.id))
+    return [*events, replace(required, approvals=others)] if others else events
+
+
+async def _with_json_output(access: Access, end: EndEvent) -> EndEvent:
+    """Return the end with its output as JSON, also if the output is a string."""
+    version = await access.state.store.version(end.version_id or '')
+    return replace(end, output=version.output)

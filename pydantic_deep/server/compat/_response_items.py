@@ -1,0 +1,234 @@
+"""The contents of responses and conversations of OpenAI's Responses API, rebuilt from the store.
+
+Ids of items are derived from those of runs and approvals, so they are the same in every process. The items of a
+conversation are those of the responses that lead to its head: an item on another branch is not among them.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from functools import cache
+from typing import Literal, TypeAlias, TypedDict
+
+from pydantic import JsonValue, TypeAdapter
+from pydantic_ai import BinaryContent
+from pydantic_ai.messages import UserContent, UserPromptPart
+
+from pydantic_deep.approvals import Decision, Deny, Respond
+from pydantic_deep.dispatch import load_run_messages
+from pydantic_deep.server._agents import ServedAgent
+from pydantic_deep.server._openai_objects import OpenaiObject
+from pydantic_deep.server.access._ownership import Access, AuthorizedRun
+from pydantic_deep.server.http._errors import ServerError
+from pydantic_deep.server.runs._stored_runs import StoredRun
+from pydantic_deep.store import ApprovalRecord, VersionNotFoundError, utc_datetime
+from pydantic_deep.streaming import openai_response
+from pydantic_deep.versions import InboxItem
+
+from ._client_events import client_events, stored_events
+from ._client_results import is_client_call
+from ._response_objects import OwnConversation, OwnResponse, load_response
+from ._responses import APPROVAL, RESPONSE
+from ._turns import NEW_INSTRUCTIONS
+
+Prompt: TypeAlias = str | Sequence[UserContent]
+"""The prompt of a turn."""
+
+_ALL = 10_000
+"""An upper bound for the number of approvals of a version."""
+
+
+async def build_response(access: Access, own: OwnResponse) -> dict[str, JsonValue]:
+    """Return a response as it is in the store; one that runs, with its steps so far."""
+    run, fields = own.run, dict[str, JsonValue]()
+    if run.local is not None and run.local.state == 'queued':
+        fields['status'] = 'queued'
+    events = client_events(access, stored_events(run), has_schema=has_schema(own.row))
+    return openai_response(
+        [event async for event in events if event is not None],
+        **rendering_of(own.row, run.agent.name, completed_at=completed_at(run), **fields),
+    )
+
+
+def completed_at(run: AuthorizedRun) -> int | None:
+    """Return when a response was completed, in seconds since 1970; `None` if it was not."""
+    ended_at = None if run.stored is None else run.stored.last.ended_at
+    return None if ended_at is None else int(utc_datetime(ended_at).timestamp())
+
+
+class Rendering(TypedDict):
+    """The options of `ResponsesEncoder` and `openai_response`."""
+
+    id: str
+    model: str
+    created_at: int
+    completed_at: int | None
+    tool_calls: bool
+    thinking: bool
+    fields: dict[str, JsonValue]
+
+
+def rendering_of(row: OpenaiObject, model: str, *, completed_at: int | None = None, **fields: JsonValue) -> Rendering:
+    """Return the options with which a response is rendered. The given fields take precedence over those of its row."""
+    reasoning = row.fields.get('reasoning')
+    return Rendering(
+        id=row.id,
+        model=model,
+        created_at=int(row.created_at.timestamp()),
+        completed_at=completed_at,
+        tool_calls=True,
+        thinking=isinstance(reasoning, dict) and reasoning.get('summary') is not None,
+        fields={**row.fields, **fields},
+    )
+
+
+def has_schema(row: OpenaiObject) -> bool:
+    """Return whether the client asked for an answer as JSON."""
+    text = row.fields.get('text')
+    format = text.get('format') if isinstance(text, dict) else None
+    return isinstance(format, dict) and format.get('type') != 'text'
+
+
+async def input_items(access: Access, own: OwnResponse) -> list[JsonValue]:
+    """Return the input items of a response: the prompt, or decisions on approvals."""
+    items: list[JsonValue] = []
+    stored = own.run.stored
+    prompt: Prompt | None
+    if stored is not None and stored.version is not None:
+        prompt = await _prompt_of(own.run.agent, stored, stored.version.id)
+    else:
+        places = (None if stored is None else stored.last, own.run.queued)
+        data = next((place.prompt for place in places if place is not None and place.prompt is not None), None)
+        prompt = None if data is None else _prompts().validate_json(data)
+    if prompt is not None:
+        items.append(
+            {
+                'id': f'msg_{own.row.id.removeprefix(RESPONSE)}_input',
+                'type': 'message',
+                'role': 'user',
+                'status': 'completed',
+                'content': _parts(prompt),
+            }
+        )
+    if stored is not None and stored.base_id is not None:
+        attempts = {attempt.id for attempt in stored.attempts}
+        records = await access.state.store.approvals(status=None, version_id=stored.base_id, limit=_ALL)
+        answered = [record for record in records if record.resumed_by in attempts]
+        if answered:
+            base = await own.run.agent.load(stored.base_id)
+            names = {tool.name for tool in await base.external_tools()}
+            items += [_answer_item(record, names) for record in answered]
+    return items
+
+
+async def _prompt_of(agent: ServedAgent, run: StoredRun, version_id: str) -> Prompt | None:
+    """Return the prompt of a run. If the version before it was deleted, only the messages have it."""
+    try:
+        return await (await agent.load(version_id)).prompt()
+    except VersionNotFoundError:
+        messages, since = await load_run_messages(agent, run.attempts)
+    parts = (part for message in messages[since:] for part in message.parts)
+    return next((part.content for part in parts if isinstance(part, UserPromptPart)), None)
+
+
+async def conversation_items(access: Access, own: OwnConversation) -> list[JsonValue]:
+    """Return the items of a conversation up to its head, oldest first."""
+    responses: list[OwnResponse] = []
+    version_id = None if own.stored is None else own.stored.record.head_id
+    while version_id is not None:
+        try:
+            record = await access.state.store.version(version_id)
+        except VersionNotFoundError:  # it was deleted, and what led to it is not known any more
+            break
+        version_id = record.parent_id
+        if record.run_id is not None:
+            response = await load_response(access, RESPONSE + record.run_id)
+            responses.append(response)
+            version_id = None if response.run.stored is None else response.run.stored.base_id
+    first = own.row.fields.get('items')
+    items: list[JsonValue] = [*first] if isinstance(first, list) else []
+    for response in reversed(responses):
+        items += await input_items(access, response)
+        output = (await build_response(access, response))['output']
+        items += output if isinstance(output, list) else []
+    return items
+
+
+def page(
+    items: Sequence[JsonValue], *, order: Literal['asc', 'desc'], after: str | None, limit: int
+) -> dict[str, JsonValue]:
+    """Return a page of items in OpenAI's format.
+
+    Args:
+        items: All items, oldest first.
+        order: The order of the page.
+        after: The id of the last item of the previous page.
+        limit: The maximum number of items in the page.
+
+    Raises:
+        ServerError: No item has the id `after`.
+    """
+    ordered = [*items] if order == 'asc' else [*reversed(items)]
+    ids = [str(item['id']) if isinstance(item, dict) else '' for item in ordered]
+    if after is not None and after not in ids:
+        raise ServerError('invalid', '`after` is not the id of an item in this list. Omit it to start over.')
+    start = 0 if after is None else ids.index(after) + 1
+    data = ordered[start : start + limit]
+    return {
+        'object': 'list',
+        'data': data,
+        'first_id': ids[start] if data else None,
+        'last_id': ids[start + len(data) - 1] if data else None,
+        'has_more': start + len(data) < len(ordered),
+    }
+
+
+def _answer_item(record: ApprovalRecord, names: set[str]) -> JsonValue:
+    """Return the item that answered a pending call: the result of a function of the client, or a decision."""
+    decision = InboxItem.from_record(record).decision
+    if is_client_call(record, names):
+        content = decision.content if isinstance(decision, Respond) else _reason_of(decision)
+        return {
+            'id': f'fco_{record.id}',
+            'type': 'function_call_output',
+            'status': 'completed',
+            'call_id': record.id,
+            'output': content if isinstance(content, str) else json.dumps(content, ensure_ascii=False),
+        }
+    return {
+        'id': f'mcpa_{record.id}',
+        'type': 'mcp_approval_response',
+        'approval_request_id': APPROVAL + record.id,
+        'approve': not isinstance(decision, Deny),
+        'reason': _reason_of(decision),
+    }
+
+
+def _reason_of(decision: Decision | None) -> str | None:
+    return decision.reason if isinstance(decision, Deny) else None
+
+
+def _parts(prompt: Prompt) -> list[JsonValue]:
+    content = [prompt] if isinstance(prompt, str) else prompt
+    return [_part(piece) for piece in content if not (isinstance(piece, str) and piece.startswith(NEW_INSTRUCTIONS))]
+
+
+def _part(piece: UserContent) -> JsonValue:
+    """Return a piece of a prompt. Of pieces that only Python code can send, the type is named."""
+    match piece:
+        case str():
+            return {'type': 'input_text', 'text': piece}
+        case BinaryContent():
+            url = f'data:{piece.media_type};base64,{base64.b64encode(piece.data).decode()}'
+            if piece.is_image:
+                return {'type': 'input_image', 'image_url': url, 'detail': 'auto'}
+            return {'type': 'input_file', 'file_data': url}
+        case _:
+            return {'type': 'input_text', 'text': f'[{piece.kind}]'}
+
+
+@cache
+def _prompts() -> TypeAdapter[Prompt]:
+    return TypeAdapter(str | Sequence[UserContent])

@@ -1,0 +1,544 @@
+"""Requests in the format of OpenAI's Responses API (API reference, "Create a model response").
+
+The mapping to our terms:
+
+- A response is a run: `resp_` and the id of the run. Item ids contain the id of their response.
+- `previous_response_id` is the version that the run ended with. Continuing it twice creates two branches.
+- `conversation` is a conversation at its head. Without both, the client sends the whole dialogue: the last item with an
+  id of ours names the response that it continues, and without such an item, the texts identify the version.
+- `mcp_approval_response` is the decision on the approval `approval_request_id`: `mcpr_` and the id of the approval.
+- A `function_call` of a tool that the client declares has the id of its pending call as `call_id`, and a
+  `function_call_output` with that id resumes the turn.
+- `instructions` and messages of the system are the system prompt of the client. It remains in the history: OpenAI
+  replaces it for each response, here new instructions are sent with the prompt.
+- Items of an earlier response are not compared with it: the server has its own history.
+"""
+
+from __future__ import annotations
+
+import mimetypes
+import re
+from collections.abc import Sequence
+from typing import Annotated, Final, Literal, TypeAlias, cast
+
+from pydantic import BaseModel, Discriminator, Field, JsonValue, Tag
+from pydantic_ai import BinaryContent
+
+from pydantic_deep.approvals import Approve, Decision, Deny
+from pydantic_deep.server.http._errors import ServerError
+
+from ._client_tools import (
+    ClientCall,
+    ClientResult,
+    ClientTools,
+    ToolChoice,
+    client_tool,
+    client_tools,
+    parse_args,
+    without_tools_of_provider,
+)
+from ._dialogue import (
+    Content,
+    Dialogue,
+    DialogueMessage,
+    build_dialogue,
+    file_from_base64,
+    file_from_url,
+    invalid_request,
+    model_settings_from,
+    text_of,
+    words,
+)
+from ._openai import AudioData
+
+RESPONSE: Final = 'resp_'
+"""The prefix of the ids of responses."""
+
+CONVERSATION: Final = 'conv_'
+"""The prefix of the ids of conversations."""
+
+APPROVAL: Final = 'mcpr_'
+"""The prefix of the ids of approval requests."""
+
+_OUTPUT_ITEM: Final = re.compile(r'(?:msg|rs|fc)_([0-9a-f-]{36})_[0-9]+')
+"""The id of an output item, with the id of its run."""
+
+Metadata: TypeAlias = Annotated[
+    dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]], Field(max_length=16)
+]
+"""Metadata, with OpenAI's limits."""
+
+
+class InputText(BaseModel):
+    """A text part."""
+
+    type: Literal['input_text', 'output_text', 'text']
+    """The type of the part."""
+    text: str
+    """The text of the part."""
+
+
+class InputRefusal(BaseModel):
+    """A refusal by the assistant."""
+
+    type: Literal['refusal']
+    """The type of the part."""
+    refusal: str
+    """The text of the refusal."""
+
+
+class InputImage(BaseModel):
+    """An image part."""
+
+    type: Literal['input_image']
+    """The type of the part."""
+    image_url: str | None = None
+    """A `data:` URL. Other URLs are rejected."""
+
+
+class InputFile(BaseModel):
+    """A file part."""
+
+    type: Literal['input_file']
+    """The type of the part."""
+    file_data: str | None = None
+    """A `data:` URL, or base64 with a `filename`. Ids of files that were uploaded to another service are rejected."""
+    filename: str | None = None
+    """The name of the file, by which its media type is known."""
+    file_url: str | None = None
+    """A `data:` URL. Other URLs are rejected."""
+
+
+class InputAudio(BaseModel):
+    """An audio part."""
+
+    type: Literal['input_audio']
+    """The type of the part."""
+    input_audio: AudioData
+    """The contents of the recording."""
+
+
+InputPart = Annotated[InputText | InputRefusal | InputImage | InputFile | InputAudio, Field(discriminator='type')]
+
+
+class InputMessage(BaseModel):
+    """A message of the user, the agent, or the client's system."""
+
+    type: Literal['message'] | None = None
+    """The type of the item."""
+    id: str | None = None
+    """The id of the item, if it was part of a response."""
+    role: Literal['user', 'assistant', 'system', 'developer']
+    """The author of the message."""
+    content: str | list[InputPart]
+    """Text, or parts with text and files."""
+
+
+class ItemReference(BaseModel):
+    """A reference to an item of a response."""
+
+    type: Literal['item_reference'] | None = None
+    """The type of the item."""
+    id: str
+    """The id of the item."""
+
+
+class ApprovalResponse(BaseModel):
+    """A decision on an approval."""
+
+    type: Literal['mcp_approval_response']
+    """The type of the item."""
+    approval_request_id: str
+    """The id of the approval request."""
+    approve: bool
+    """Whether the call may run."""
+    reason: str | None = None
+    """For a denied call: the reason that the model receives."""
+
+
+class FunctionCall(BaseModel):
+    """A call of a function of the client."""
+
+    type: Literal['function_call']
+    """The type of the item."""
+    id: str | None = None
+    """The id of the item."""
+    call_id: str
+    """The id of the call."""
+    name: str
+    """The name of the function."""
+    arguments: str
+    """The arguments as JSON."""
+
+
+class FunctionCallOutput(BaseModel):
+    """The result of a function of the client."""
+
+    type: Literal['function_call_output']
+    """The type of the item."""
+    call_id: str
+    """The id of the call."""
+    output: str | list[InputPart]
+    """The result as text, or as parts with text."""
+
+
+class OtherItem(BaseModel):
+    """An item of a response that is sent back."""
+
+    type: Literal['reasoning', 'mcp_approval_request']
+    """The type of the item."""
+    id: str | None = None
+    """The id of the item."""
+
+
+def _type_of(item: object) -> str:
+    """Return the tag of an input item. OpenAI allows messages and references without a type."""
+    fields = cast('dict[str, object]', item) if isinstance(item, dict) else {}
+    return str(fields.get('type') or ('message' if 'role' in fields else 'item_reference'))
+
+
+InputItem: TypeAlias = Annotated[
+    Annotated[InputMessage, Tag('message')]
+    | Annotated[ItemReference, Tag('item_reference')]
+    | Annotated[ApprovalResponse, Tag('mcp_approval_response')]
+    | Annotated[FunctionCall, Tag('function_call')]
+    | Annotated[FunctionCallOutput, Tag('function_call_output')]
+    | Annotated[OtherItem, Tag('reasoning')]
+    | Annotated[OtherItem, Tag('mcp_approval_request')],
+    Discriminator(_type_of),
+]
+"""An input item. Items that only OpenAI's own tools have are rejected."""
+
+
+class ConversationReference(BaseModel):
+    """The conversation that a response belongs to."""
+
+    id: str
+    """The id of the conversation."""
+
+
+class ReasoningOptions(BaseModel):
+    """Options of reasoning."""
+
+    effort: Literal['none', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max'] | None = None
+    """How much the model thinks, for providers that support it."""
+    summary: Literal['auto', 'concise', 'detailed'] | None = None
+    """Any value adds the model's thinking to the response, as `reasoning` items."""
+
+
+class TextFormat(BaseModel):
+    """The format of the answer."""
+
+    type: Literal['text', 'json_object', 'json_schema']
+    """Text, any JSON object, or JSON that is valid by a schema."""
+    name: str | None = None
+    """The name of the schema."""
+    description: str | None = None
+    """The description of the answer."""
+    json_schema: Annotated[dict[str, JsonValue] | None, Field(alias='schema')] = None
+    """The JSON schema, for the type `json_schema`."""
+    strict: bool | None = None
+    """Whether the provider enforces the schema."""
+
+
+class TextOptions(BaseModel):
+    """Options of the text."""
+
+    format: TextFormat | None = None
+    """The format of the answer."""
+
+
+class FunctionTool(BaseModel):
+    """A tool of the client."""
+
+    type: str
+    """The type of the tool. Only `function` is supported, and `mcp` for the agent itself."""
+    name: str = ''
+    """The name of the function."""
+    description: str | None = None
+    """The description of the function."""
+    parameters: dict[str, JsonValue] | None = None
+    """The JSON schema of the arguments."""
+    strict: bool | None = None
+    """Whether the provider enforces the schema."""
+    server_label: str | None = None
+    """Of a tool of the type `mcp`: the agent itself, whose approvals the client handles. It adds no tools."""
+
+
+class NamedTool(BaseModel):
+    """The choice of a function."""
+
+    type: Literal['function']
+    """The type of the tool."""
+    name: str
+    """The name of the function."""
+
+
+class AllowedTools(BaseModel):
+    """The functions that the model may call."""
+
+    type: Literal['allowed_tools']
+    """The type of the choice."""
+    mode: Literal['auto', 'required']
+    """Whether it must call one of them."""
+    tools: list[NamedTool]
+    """The functions."""
+
+
+class ResponseRequest(BaseModel):
+    """A response to create. Other fields are ignored; unsupported options are rejected."""
+
+    model: str
+    """The name of an agent."""
+    input: str | list[InputItem]
+    """The prompt, or the new items of the dialogue."""
+    instructions: str | None = None
+    """A system prompt of the client, in addition to the agent's own instructions."""
+    previous_response_id: str | None = None
+    """The response to continue. Each continuation of the same response is a branch."""
+    conversation: str | ConversationReference | None = None
+    """The conversation to continue at its head."""
+    background: bool | None = None
+    """Whether to respond as soon as the run has started."""
+    stream: bool | None = None
+    """Whether to stream the response as events."""
+    store: bool | None = None
+    """`false` is rejected: every turn is stored."""
+    metadata: Metadata | None = None
+    """Metadata, returned with the response. `session_id` is stored with the run."""
+    temperature: Annotated[float | None, Field(ge=0, le=2)] = None
+    """Sampling temperature for all model requests of the turn."""
+    top_p: Annotated[float | None, Field(ge=0, le=1)] = None
+    """Nucleus sampling for all model requests of the turn."""
+    max_output_tokens: Annotated[int | None, Field(ge=1)] = None
+    """Maximum number of tokens in each model response."""
+    parallel_tool_calls: bool | None = None
+    """Whether a model response may contain several tool calls."""
+    reasoning: ReasoningOptions | None = None
+    """Options of reasoning."""
+    text: TextOptions | None = None
+    """Options of the text."""
+    tools: list[FunctionTool] | None = None
+    """Functions of the client, which it runs itself. The main agent can call them beside its own tools."""
+    tool_choice: Literal['auto', 'none', 'required'] | NamedTool | AllowedTools | None = None
+    """Whether the model may or must call a function of the client. The agent's own tools are not affected by `none`."""
+    prompt: JsonValue = None
+    """A prompt template of OpenAI. Rejected."""
+    top_logprobs: int | None = None
+    """Not supported: a positive number is rejected."""
+    max_tool_calls: int | None = None
+    """Not supported: rejected."""
+    user: str | None = None
+    """The client's own id of its user or session, which is stored with the run."""
+
+    @property
+    def conversation_id(self) -> str | None:
+        """The id of the conversation."""
+        return self.conversation.id if isinstance(self.conversation, ConversationReference) else self.conversation
+
+    @property
+    def session_id(self) -> str | None:
+        """The client's own session id."""
+        return (self.metadata or {}).get('session_id', self.user)
+
+
+def parse_response_request(body: ResponseRequest, *, is_rest: bool) -> Dialogue:
+    """Parse a request.
+
+    Args:
+        body: The request.
+        is_rest: Whether the request continues a response or a conversation, so that only the items after the last one
+            of a response are read.
+
+    Raises:
+        ServerError: The request has an unsupported option, or neither a prompt nor a decision nor a result; or it names
+            what it continues and contains other messages of the assistant too.
+    """
+    _refuse(body)
+    items = _items(body)
+    system, messages, decisions = parse_items(items[_last_response(items)[0] + 1 :] if is_rest else items)
+    dialogue = build_dialogue(
+        system=[body.instructions or '', *system],
+        messages=messages,
+        decisions=decisions,
+        model_settings=model_settings_from(
+            temperature=body.temperature,
+            top_p=body.top_p,
+            max_tokens=body.max_output_tokens,
+            parallel_tool_calls=body.parallel_tool_calls,
+            thinking=None if body.reasoning is None else _thinking(body.reasoning),
+        ),
+        tools=_tools(body),
+        output_schema=_output_schema(body.text),
+    )
+    if is_rest and dialogue.messages:
+        raise invalid_request(
+            '`input` contains messages of the assistant that are not part of the response or the conversation that the '
+            'request continues. Send new items only, or the whole dialogue and no id.'
+        )
+    return dialogue
+
+
+def last_run_id(body: ResponseRequest) -> str | None:
+    """Return the run of the last items of the assistant; `None` if they have no id of ours."""
+    return _last_response(_items(body))[1]
+
+
+def _items(body: ResponseRequest) -> Sequence[InputItem]:
+    return [InputMessage(role='user', content=body.input)] if isinstance(body.input, str) else body.input
+
+
+def _last_response(items: Sequence[InputItem]) -> tuple[int, str | None]:
+    """Return the index of the last item of the assistant and its run; -1 and `None` if the run is not known.
+
+    The items of a response follow one another. Clients omit the ids of calls, and approvals have ids of their own.
+    """
+    last = next((index for index in reversed(range(len(items))) if not _is_of_client(items[index])), -1)
+    for item in reversed(items[: last + 1]):
+        run_id = _run_id_of(item)
+        if run_id is not None:
+            return last, run_id
+        if isinstance(item, (InputMessage, ApprovalResponse, FunctionCallOutput)):
+            break
+    return -1, None
+
+
+def _is_of_client(item: InputItem) -> bool:
+    is_message = isinstance(item, InputMessage) and item.role != 'assistant'
+    return is_message or isinstance(item, (ApprovalResponse, FunctionCallOutput))
+
+
+def _run_id_of(item: InputItem) -> str | None:
+    found = None if isinstance(item, (ApprovalResponse, FunctionCallOutput)) else _OUTPUT_ITEM.fullmatch(item.id or '')
+    return None if found is None else found[1]
+
+
+def parse_items(items: Sequence[InputItem]) -> tuple[list[str], list[DialogueMessage], dict[str, Decision]]:
+    """Return the system prompts in items, the messages, and the decisions that follow the last item of the assistant.
+
+    Raises:
+        ServerError: A file cannot be read, or an item refers to an unknown one.
+    """
+    system: list[str] = []
+    messages: list[DialogueMessage] = []
+    decisions: dict[str, Decision] = {}
+    names: dict[str, str] = {}
+    for item in items:
+        match item:
+            case InputMessage(role='system' | 'developer'):
+                system.append(text_of(_content(item.content)))
+            case InputMessage(role='user'):
+                messages.append(DialogueMessage(role='user', content=_content(item.content)))
+            case ApprovalResponse():
+                decision = Approve() if item.approve else Deny(item.reason) if item.reason else Deny()
+                decisions[item.approval_request_id.removeprefix(APPROVAL)] = decision
+            case FunctionCallOutput():
+                messages.append(DialogueMessage(role='user', results=(_result(item, names.get(item.call_id, '')),)))
+            case ItemReference() if not item.id.startswith(APPROVAL):
+                message = 'An item that `input` refers to does not exist. Send the item itself.'
+                raise ServerError('not_found', message, facts={'code': 'item_not_found'})
+            case _:
+                messages.append(_of_assistant(item))
+                decisions = {}
+                names |= {call.id: call.name for call in messages[-1].calls if call.id}
+    return system, messages, decisions
+
+
+def _of_assistant(item: InputItem) -> DialogueMessage:
+    match item:
+        case InputMessage():
+            return DialogueMessage(role='assistant', content=_content(item.content))
+        case FunctionCall():
+            call = ClientCall(id=item.call_id, name=item.name, args=parse_args(item.arguments))
+            return DialogueMessage(role='assistant', calls=(call,))
+        case _:  # it has no content here, but what follows it is new
+            return DialogueMessage(role='assistant')
+
+
+def _result(item: FunctionCallOutput, name: str) -> ClientResult:
+    content = words(item.output) if isinstance(item.output, str) else _content(item.output)
+    return ClientResult(
+        id=item.call_id,
+        name=name,
+        content=text_of(content),
+        is_incomplete=any(not isinstance(piece, str) for piece in content),
+    )
+
+
+def _tools(body: ResponseRequest) -> ClientTools:
+    tools = [tool for tool in body.tools or () if tool.type != 'mcp' or tool.server_label != body.model]
+    without_tools_of_provider(tool.type for tool in tools if tool.type != 'function')
+    choice: ToolChoice
+    match body.tool_choice:
+        case NamedTool(name=name):
+            choice = [name]
+        case AllowedTools(mode=mode, tools=allowed):
+            names = [tool.name for tool in allowed]
+            tools = [tool for tool in tools if tool.name in names]
+            choice = names if mode == 'required' else 'auto'
+        case word:
+            choice = word or 'auto'
+    declared = [
+        client_tool(tool.name, description=tool.description, parameters=tool.parameters, strict=tool.strict)
+        for tool in tools
+    ]
+    return client_tools(declared, choice)
+
+
+def _output_schema(options: TextOptions | None) -> dict[str, JsonValue] | None:
+    format = None if options is None else options.format
+    if format is None or format.type == 'text':
+        return None
+    if format.type == 'json_object':
+        return {'type': 'object'}
+    if format.json_schema is None:
+        raise invalid_request('`text.format` has the type `json_schema` and no schema. Send it in `schema`.')
+    described: dict[str, JsonValue] = {} if format.description is None else {'description': format.description}
+    return {**described, **format.json_schema}
+
+
+def _thinking(options: ReasoningOptions) -> bool | str | None:
+    return False if options.effort == 'none' else options.effort
+
+
+def _refuse(body: ResponseRequest) -> None:
+    if body.store is False:
+        raise invalid_request(
+            '`store` is false, but this server stores every turn as a version, which later turns and approvals need. '
+            'Omit it, and delete the response when you no longer need it.'
+        )
+    if body.prompt is not None:
+        raise invalid_request('Prompt templates (`prompt`) are stored at OpenAI. Send the text in `instructions`.')
+    if body.top_logprobs:
+        raise invalid_request('Agents do not support `top_logprobs`. Omit it.')
+    if body.max_tool_calls is not None:
+        raise invalid_request('`max_tool_calls` is not supported: the operator limits the work of a turn. Omit it.')
+
+
+def _content(content: str | list[InputPart]) -> tuple[Content, ...]:
+    if isinstance(content, str):
+        return words(content)
+    return tuple(piece for part in content for piece in _piece(part))
+
+
+def _piece(part: InputPart) -> tuple[Content, ...]:
+    match part:
+        case InputText():
+            return words(part.text)
+        case InputRefusal():
+            return words(part.refusal)
+        case InputAudio():
+            return (file_from_base64(part.input_audio.data, f'audio/{part.input_audio.format}'),)
+        case InputImage():
+            return (_file(part.image_url),)
+        case _:
+            if part.file_data is not None and not part.file_data.startswith('data:'):
+                media_type = mimetypes.guess_type(part.filename or '')[0]
+                return (file_from_base64(part.file_data, media_type or ''),)
+            return (_file(part.file_data or part.file_url),)
+
+
+def _file(url: str | None) -> BinaryContent:
+    if url is None:
+        raise invalid_request('Files by id are not supported. Send the file itself, as a `data:` URL.')
+    return file_from_url(url)
