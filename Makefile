@@ -1,6 +1,6 @@
 # Every target first creates the virtual environment .venv if it is missing. It needs Python 3.11 or newer.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow coverage check format lint types imports licences docs docs-serve test-newest test-pythons test-js soak bench lab agentdojo build clean
+.PHONY: help demo test test-slow coverage check format lint types imports licences docs docs-serve test-newest test-pythons test-js web soak bench lab agentdojo build clean
 
 # The tests import many modules in many processes, which start twice as fast if compiled modules are cached. Some
 # environments turn the cache off.
@@ -68,7 +68,11 @@ test-newest:  ## Run the tests with the newest pydantic-ai, without its harness
 test-pythons: $(READY)  ## Run the tests on the other installed Pythons; ARGS=3.13 selects one
 	@bash scripts/test-pythons.sh $(ARGS)
 
-test-js: $(READY)  ## Test the server with JavaScript clients
+web: $(READY)  ## Build the web page from web/ into pydantic_deep/server/static
+	@bash scripts/build-page.sh
+
+test-js: $(READY)  ## Test the server with JavaScript clients, and check that the built web page is up to date
+	@bash scripts/build-page.sh --check
 	@bash scripts/test-js.sh
 
 soak: $(READY)  ## Run the tests of races and of many requests for a long time
@@ -87,4 +91,4 @@ build: $(READY)  ## Build both distributions into dist/: each sdist, and from it
 	rm -rf dist && $(V)/python -m build --quiet --outdir dist backends && $(V)/python -m build --quiet --outdir dist .
 
 clean:  ## Remove everything that the other targets created
-	rm -rf .venv .venv-* tests/js/node_modules .cache site dist .coverage .coverage.* .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf .venv .venv-* tests/js/node_modules web/node_modules .cache site dist .coverage .coverage.* .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -43,10 +43,12 @@ from ._subagent_threads import SubagentThread, ThreadEvent, attempt_ids
 from ._turn_options import TurnOptions
 from ._version import AgentVersion, Lineage, TurnStream
 from ._versioned_agent import VISIBLE_KINDS, VersionedAgent
+from .comparison._merge import MergeSide
 from .comparison._version_diff import FileDiff, Replay, RequestDifference, ResultDifference, VersionDiff
 from .errors import (
     ApprovalsPendingError,
     ConversationNotFoundError,
+    InvalidMergeChoiceError,
     MergeConflictError,
     NoCommonVersionError,
     NoFilesError,
@@ -78,8 +80,10 @@ __all__ = (
     'GitignoreRules',
     'InboxItem',
     'InstructionsWarning',
+    'InvalidMergeChoiceError',
     'Lineage',
     'MergeConflictError',
+    'MergeSide',
     'NoCommonVersionError',
     'NoFilesError',
     'NothingAnsweredError',

@@ -37,7 +37,7 @@ from ._turn import TurnRequest, run_turn, store_answers, turn_request
 from ._turn_options import TurnOptions
 from ._turn_stream import TurnEvents
 from ._version_content import VersionContent, load_assets
-from .comparison._merge import merge_versions
+from .comparison._merge import MergeSide, merge_versions
 from .errors import ApprovalsPendingError
 from .files._version_checkout import checkout_version
 from .pauses._answers import fresh_approvals
@@ -366,17 +366,26 @@ class AgentVersion(VersionContent[DepsT, OutputT]):
         child = await without_upload(self._session, self.record, self.backend, name, moves_head=moves_head)
         return await load_handle(self._session, child, self.backend)
 
-    async def merge(self, other: AgentVersion[DepsT, OutputT]) -> AgentVersion[DepsT, OutputT]:
+    async def merge(
+        self, other: AgentVersion[DepsT, OutputT], *, choices: Mapping[str, MergeSide] | None = None
+    ) -> AgentVersion[DepsT, OutputT]:
         """Return a child that combines the file and upload changes of both versions since their common ancestor.
 
         Text changed in different places by both is merged line by line. The child has the messages and todos of this
         version.
 
+        Args:
+            other: The version to merge.
+            choices: For each conflict, by its path: whether to use the file of this version (`ours`) or of the other
+                (`theirs`).
+
         Raises:
-            MergeConflictError: Both versions changed the same place; the error lists each. Nothing is stored.
+            MergeConflictError: Both versions changed the same place; the error lists each without a choice. Nothing is
+                stored.
+            InvalidMergeChoiceError: A path of `choices` has no conflict. Nothing is stored.
             NoCommonVersionError: The versions have no common ancestor.
         """
-        merged = await merge_versions(self._session, self.record, other.record)
+        merged = await merge_versions(self._session, self.record, other.record, choices)
         return await load_handle(self._session, merged, self.backend)
 
     async def checkout(self, *, force: bool = False, backend: BackendProtocol | None = None) -> None:

@@ -75,6 +75,21 @@ class MergeConflictError(DeepAgentError):
         )
 
 
+class InvalidMergeChoiceError(DeepAgentError, ValueError):
+    """A merge has choices for files without a conflict.
+
+    Attributes:
+        paths: The paths without a conflict.
+    """
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self.paths = tuple(paths)
+        super().__init__(
+            f'These paths have no conflict: {", ".join(map(repr, paths))}. Choose sides only for the conflicts that a merge '
+            'without choices reports. Nothing was stored.'
+        )
+
+
 class NoCommonVersionError(DeepAgentError, ValueError):
     """Two versions cannot be merged, because they have no common ancestor.
 

@@ -46,6 +46,9 @@ async def create(body: NewConversation, access: Runner, response: Response) -> C
 async def list_conversations(
     access: Runner,
     agent: Annotated[Name | None, Query(description='Only conversations of this agent.')] = None,
+    search: Annotated[
+        str | None, Query(description='Only conversations whose name contains this text, in any case.', max_length=200)
+    ] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> ConversationPage:
@@ -61,10 +64,11 @@ async def list_conversations(
         for root in roots:
             record = await access.state.store.conversation(root.conversation_id)
             if record is not None and root.agent_name in access.state.agents and access.may_use(root.agent_name):
-                if len(items) == limit:
-                    return ConversationPage(items=items, cursor=str(before))
                 head = root if record.head_id is None else await access.state.store.version(record.head_id)
-                items.append(access.state.views.conversation_summary(record, head))
+                if search is None or search.casefold() in (head.name or '').casefold():
+                    if len(items) == limit:
+                        return ConversationPage(items=items, cursor=str(before))
+                    items.append(access.state.views.conversation_summary(record, head))
             before = root.number
         if len(roots) <= limit:
             return ConversationPage(items=items, cursor=None)

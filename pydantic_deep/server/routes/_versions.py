@@ -13,7 +13,7 @@ from pydantic_deep.server.http._errors import ServerError, describe_errors, not_
 from pydantic_deep.server.http._json_route import JsonRoute
 from pydantic_deep.server.schemas._versions import FileList, FileShape, HeadChange, Merge, VersionPage
 from pydantic_deep.store import Commit, HeadMove, VersionConflictError, VersionFilter
-from pydantic_deep.versions import VISIBLE_KINDS, MergeConflictError, NoCommonVersionError
+from pydantic_deep.versions import VISIBLE_KINDS, InvalidMergeChoiceError, MergeConflictError, NoCommonVersionError
 from pydantic_deep.views import Difference, Version, VersionDetails
 from pydantic_deep_backends.tracking import STREAMED_BYTES
 
@@ -165,12 +165,14 @@ async def merge_versions(version: str, body: Merge, access: Runner) -> Version:
     """Combines the file changes of both versions since their common ancestor.
 
     The messages remain those of this version. If this version is the head, the head moves to the merge.
-    Conflicting changes create no version, and the error lists the conflicts.
+    Conflicting changes create no version, and the error lists the conflicts. `choices` decides them, file by file.
     """
     ours = await access.version(version)
     theirs = await access.version(body.other)
     try:
-        merged = await ours.merge(theirs)
+        merged = await ours.merge(theirs, choices=body.choices)
+    except InvalidMergeChoiceError as error:
+        raise ServerError('invalid', str(error)) from None
     except NoCommonVersionError as error:
         raise ServerError('conflict', str(error)) from None
     except MergeConflictError as error:

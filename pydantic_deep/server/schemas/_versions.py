@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from pydantic_deep._examples import EXAMPLE_ID, example_config
+from pydantic_deep.versions import MergeSide
 from pydantic_deep.views import Version
 
 from ._fields import Id
@@ -61,3 +62,5 @@ class Merge(BaseModel):
 
     other: Id
     """The version to merge the files from. The messages remain those of the version that is merged into."""
+    choices: dict[str, MergeSide] = Field(default_factory=dict[str, MergeSide], max_length=10_000)
+    """For each conflict, by its path: whether to use the file of the version that is merged into, or of the other."""

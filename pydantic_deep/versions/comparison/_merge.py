@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from pydantic_deep.store import Commit, NewAsset, VersionRecord
 from pydantic_deep.versions._session import Session
-from pydantic_deep.versions.errors import MergeConflictError, NoCommonVersionError
+from pydantic_deep.versions.errors import InvalidMergeChoiceError, MergeConflictError, NoCommonVersionError
 from pydantic_deep.versions.pauses._answers import fresh_approvals
-from pydantic_deep_backends import digest_of, merge_trees, needed_for_merge
+from pydantic_deep_backends import Tree, digest_of, merge_trees, needed_for_merge
+
+MergeSide: TypeAlias = Literal['ours', 'theirs']
+"""The version whose file a merge keeps: the version that is merged into, or the other one."""
 
 
-async def merge_versions(session: Session[Any, Any], ours: VersionRecord, theirs: VersionRecord) -> VersionRecord:
+async def merge_versions(
+    session: Session[Any, Any],
+    ours: VersionRecord,
+    theirs: VersionRecord,
+    choices: Mapping[str, MergeSide] | None = None,
+) -> VersionRecord:
     """Merge `theirs` into `ours`, store the new version and return it.
 
     Raises:
         NoCommonVersionError: The versions have no common ancestor.
-        MergeConflictError: Both versions changed the same place.
+        MergeConflictError: Both versions changed the same place, and `choices` has no side for it.
+        InvalidMergeChoiceError: `choices` contains a path without a conflict.
     """
+    choices = choices or {}
     base = await _common(session, ours, theirs)
     base_tree, our_tree, their_tree = [await session.trees.load(version.tree) for version in (base, ours, theirs)]
     blobs = {
@@ -27,8 +37,15 @@ async def merge_versions(session: Session[Any, Any], ours: VersionRecord, theirs
         for digest in sorted(needed_for_merge(base_tree, our_tree, their_tree))
     }
     result = merge_trees(base_tree, our_tree, their_tree, blobs)
-    if result.conflicts:
-        raise MergeConflictError(result.conflicts)
+    unneeded = sorted(choices.keys() - {conflict.path for conflict in result.conflicts})
+    if unneeded:
+        raise InvalidMergeChoiceError(unneeded)
+    undecided = [conflict for conflict in result.conflicts if conflict.path not in choices]
+    if undecided:
+        raise MergeConflictError(undecided)
+    tree = result.tree
+    for path in (path for path, side in choices.items() if side == 'theirs'):
+        tree = _with_theirs(tree, path, their_tree)
     deps = await _deps(session, base, ours, theirs)
     merged = ours.child(
         'merge',
@@ -36,7 +53,7 @@ async def merge_versions(session: Session[Any, Any], ours: VersionRecord, theirs
         state='awaiting_approval' if ours.state == 'awaiting_approval' else 'complete',
         output=None,
         deps=ours.deps if deps is None else deps.digest,
-        tree=ours.tree if ours.tree is None and theirs.tree is None else result.tree.digest,
+        tree=ours.tree if ours.tree is None and theirs.tree is None else tree.digest,
     )
     known = {digest for digest, _ in our_tree.nodes()}
     await session.store.commit(
@@ -45,12 +62,22 @@ async def merge_versions(session: Session[Any, Any], ours: VersionRecord, theirs
                 *(NewAsset(digest=digest, data=data) for digest, data in result.blobs.items()),
                 *(() if deps is None else (deps,)),
             ],
-            nodes=dict(result.tree.nodes(known)),
+            nodes=dict(tree.nodes(known)),
             versions=[merged],
             approvals=await fresh_approvals(session.store, ours, merged.id),
         )
     )
     return await session.store.version(merged.id)
+
+
+def _with_theirs(tree: Tree, path: str, theirs: Tree) -> Tree:
+    """Return `tree` with the file or the directory that `theirs` has at `path`, or without any if it has none."""
+    if tree.get(path) is not None:
+        tree = tree.remove(path)
+    version = theirs.get(path)
+    if version is None:
+        return tree.graft(path, theirs.subtree(path))
+    return tree.graft(path, Tree()).set(path, version)
 
 
 async def _deps(

@@ -63,6 +63,24 @@ async def test_transcript_contains_the_messages_of_a_turn(make_client: MakeClien
     assert (await ada.get(f'{path}/messages', params={'version': root})).json()['messages'] == []
 
 
+async def test_conversations_are_found_by_a_part_of_their_name(make_client: MakeClient):
+    """`search` compares names in any case, in pages like the whole list. Unnamed conversations match no text."""
+    ada = await make_client('run')
+    ids = {
+        name: (await ada.post('/api/conversations', json={'agent': 'analyst', 'name': name})).json()['id']
+        for name in ('Sales of May', 'Trip', 'All SALES')
+    }
+    await ada.post('/api/conversations', json={'agent': 'analyst'})
+
+    first = (await ada.get('/api/conversations', params={'search': 'sales', 'limit': 1})).json()
+    second = (await ada.get('/api/conversations', params={'search': 'sales', 'cursor': first['cursor']})).json()
+    none = (await ada.get('/api/conversations', params={'search': 'x'})).json()
+
+    assert [each['id'] for each in first['items']] == [ids['All SALES']]
+    assert ([each['id'] for each in second['items']], second['cursor']) == ([ids['Sales of May']], None)
+    assert none == {'items': [], 'cursor': None}
+
+
 async def test_conversations_are_listed_newest_first_in_pages(make_client: MakeClient):
     ada = await make_client('run')
     ids = [

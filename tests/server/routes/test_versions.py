@@ -169,6 +169,22 @@ async def test_merge_conflicts_are_listed_and_no_version_is_created(ada: Client)
     assert len((await ada.get(f'{path}/versions')).json()['items']) == 4
 
 
+async def test_merge_conflicts_are_decided_by_choices(ada: Client):
+    """`choices` decides conflicts file by file. A choice for a file without a conflict is refused."""
+    path = await begin(ada)
+    base = await say(ada, path, '/a=1')
+    head = await say(ada, path, '/a=2')
+    branch = await say(ada, path, '/a=3', from_version=base)
+
+    unneeded = await ada.post(f'/api/versions/{head}/merge', json={'other': branch, 'choices': {'/b': 'ours'}})
+    unknown = await ada.post(f'/api/versions/{head}/merge', json={'other': branch, 'choices': {'/a': 'mine'}})
+    merged = await ada.post(f'/api/versions/{head}/merge', json={'other': branch, 'choices': {'/a': 'theirs'}})
+
+    assert (unneeded.status_code, unknown.status_code, merged.status_code) == (422, 422, 201)
+    assert "'/b'" in unneeded.json()['error']['message']
+    assert (await ada.get(f'/api/versions/{merged.json()["id"]}/files/a')).text == '3\n'
+
+
 async def test_merge_does_not_move_an_unrelated_head(ada: Client, served: Served):
     path = await begin(ada)
     base = await say(ada, path, '/a=1')

@@ -7,7 +7,7 @@ from pydantic_ai import RunContext
 
 from pydantic_deep import DeepAgentDeps, StateBackend
 from pydantic_deep.testing import Answer, call
-from pydantic_deep.versions import MergeConflictError, NoCommonVersionError
+from pydantic_deep.versions import InvalidMergeChoiceError, MergeConflictError, MergeSide, NoCommonVersionError
 from tests.versions.conftest import MakeAgent, SpyStore
 
 pytestmark = pytest.mark.anyio
@@ -104,3 +104,65 @@ async def test_merging_the_same_version_again_changes_nothing(make: MakeAgent):
     twice = await (await ours.merge(theirs)).merge(theirs)
 
     assert await (await twice.merge(theirs)).file_tree() == await twice.file_tree()
+
+
+SHARED = {'/same.txt': 'old\n', '/removed.txt': 'old\n', '/place': 'old\n', '/dir/a.txt': 'a\n'}
+
+
+@pytest.mark.parametrize(
+    ('side', 'expected'),
+    [
+        (
+            'ours',
+            {'/same.txt': 'ours', '/removed.txt': 'ours', '/place': 'ours', '/dir/a.txt': 'ours', '/new.txt': 'n'},
+        ),
+        ('theirs', {'/same.txt': 'theirs', '/place/b.txt': 'theirs', '/dir': 'theirs', '/new.txt': 'n'}),
+    ],
+)
+async def test_choices_decide_conflicts(make: MakeAgent, side: MergeSide, expected: dict[str, str]):
+    """For each conflict, the file or the directory of the chosen version is in the merge, or is absent if it has none.
+    Everything else is merged as without conflicts."""
+
+    async def change(ctx: RunContext[DeepAgentDeps], removed: list[str], written: dict[str, str]) -> None:
+        for path in removed:
+            await ctx.deps.backend.remove(path)
+        for path, content in written.items():
+            await ctx.deps.backend.write_bytes(path, content.encode())
+
+    ours_now = dict.fromkeys(SHARED, 'ours')
+    theirs_now = {'/same.txt': 'theirs', '/place/b.txt': 'theirs', '/dir': 'theirs', '/new.txt': 'n'}
+    agent = make(
+        call('change', removed=[], written=ours_now),
+        'done',
+        call('change', removed=['/removed.txt', '/place', '/dir'], written=theirs_now),
+        'done',
+        tools=[change],
+    )
+    root = await agent.create(backend=StateBackend(SHARED))
+    ours, theirs = await root.advance('a'), await root.advance('b')
+    with pytest.raises(MergeConflictError) as refused:
+        await ours.merge(theirs)
+    paths = [conflict.path for conflict in refused.value.conflicts]
+    assert paths == ['/dir', '/place', '/removed.txt', '/same.txt']
+    with pytest.raises(MergeConflictError) as undecided:
+        await ours.merge(theirs, choices={paths[0]: side})
+    assert [conflict.path for conflict in undecided.value.conflicts] == paths[1:]
+
+    merged = await ours.merge(theirs, choices=dict.fromkeys(paths, side))
+
+    tree = await merged.file_tree()
+    store = agent.store
+    assert {path: (await store.read_asset(file.digest)).decode() for path, file in tree.items()} == expected
+    assert merged.merged_from == theirs.id
+
+
+async def test_choice_without_a_conflict_is_refused(make: MakeAgent):
+    """A choice for a file without a conflict is an error that names the path, and nothing is stored."""
+    agent = make(put('/a.txt', 'a'), 'done', put('/b.txt', 'b'), 'done')
+    root = await agent.create(backend=StateBackend())
+    ours, theirs = await root.advance('a'), await root.advance('b')
+
+    with pytest.raises(InvalidMergeChoiceError, match=r"no conflict: '/c\.txt'") as refused:
+        await ours.merge(theirs, choices={'/c.txt': 'ours'})
+
+    assert refused.value.paths == ('/c.txt',)

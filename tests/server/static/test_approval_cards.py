@@ -1,38 +1,28 @@
-"""Approvals on the web page in Chromium: the whole call is shown, and only the shown call is answered."""
+"""Approvals on the page: the whole call is shown, only the shown call is answered, and foreign text does nothing."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import random
-import shutil
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import httpx
 import pytest
-from playwright.async_api import Browser, Locator, Page, async_playwright, expect
+from playwright.async_api import Browser, Locator, Page, expect
 from pydantic_ai import Tool
-from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
-from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep import LocalBackend, create_deep_agent
 from pydantic_deep._text.escapes import escape, visible
 from pydantic_deep.server import AnyAgent
 from pydantic_deep.testing import ScriptedModel, call
 from pydantic_deep.versions import ProtectedFilesWarning
+from tests.server.static.conftest import OpenPage, Script, Seen, ask, page_marks
 
-CHROMIUM = shutil.which('chromium')
-
-expect.set_options(timeout=60_000)  # the default of five seconds can be too short on a busy machine
-
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason='Chromium is missing: see scripts/install-chromium.sh'),
-]
+pytestmark = page_marks
 
 TRICKY = (
     *('+++ b/harmless', '--- a/harmless', '++ import os', '-- x', '@@ -1,2 +1,2 @@', '\\ No newline at end of file'),
@@ -63,24 +53,6 @@ def odd(first: str, second: str, other: dict[str, Any]) -> str:
     return first + second + str(other)
 
 
-class Script:
-    """A model with a settable next response."""
-
-    def __init__(self) -> None:
-        self.next: Any = 'Nothing.'
-
-    def __call__(self, messages: list[ModelMessage], info: AgentInfo) -> Any:
-        last = messages[-1]
-        assert isinstance(last, ModelRequest)
-        is_new = any(isinstance(part, UserPromptPart) for part in last.parts)
-        return self.next if is_new else 'Done.'
-
-
-@pytest.fixture
-def script() -> Script:
-    return Script()
-
-
 @pytest.fixture
 def agents(script: Script) -> Mapping[str, AnyAgent]:
     gated = {'write_file': True, 'edit_file': True}
@@ -91,47 +63,9 @@ def agents(script: Script) -> Mapping[str, AnyAgent]:
     }
 
 
-@pytest.fixture
-async def browser() -> AsyncGenerator[Browser]:
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=['--no-sandbox'])
-        yield browser
-        await browser.close()
-
-
-OpenPage: TypeAlias = Callable[[], Awaitable[Page]]
-
-
-@pytest.fixture
-async def client(make_client: Any) -> httpx.AsyncClient:
-    return await make_client('run', 'approve')
-
-
-@pytest.fixture
-async def open_page(browser: Browser, served: Any, listen: Any) -> AsyncGenerator[OpenPage]:
-    """Return a function that opens the page. The fixture fails on JavaScript errors."""
-    problems: list[str] = []
-    async with listen(served.app) as url:
-
-        async def open_page() -> Page:
-            page = await browser.new_page()
-            page.set_default_timeout(60_000)
-            page.on('pageerror', lambda error: problems.append(str(error)))
-            await page.goto(f'{url}/#key={await served.key("run", "approve")}')
-            return page
-
-        yield open_page
-        for context in browser.contexts:
-            await context.close()
-    assert problems == []
-
-
-async def ask(client: httpx.AsyncClient, script: Script, *calls: Any, agent: str = 'careful') -> dict[str, Any]:
-    """Make an agent call tools in a new conversation, and return the run."""
-    script.next = list(calls)
-    path = (await client.post('/api/conversations', json={'agent': agent})).headers['location']
-    run = (await client.post(f'{path}/turns', json={'prompt': 'go'})).json()
-    return run | {'path': path}
+async def open_inbox(open_page: OpenPage) -> Seen:
+    """Open the inbox."""
+    return await open_page(at='#/a')
 
 
 def card_of(page: Page, approval: Mapping[str, Any]) -> Locator:
@@ -186,7 +120,7 @@ async def test_card_contains_every_character_of_every_argument(
 ) -> None:
     """Random contents include lines like diff headers, CR, NUL and bidi characters. Every character of every argument
     is in the DOM, in order, escaped if invisible."""
-    page = await open_page()
+    page = (await open_inbox(open_page)).page
     for seed in range(3):
         await decide_round(page, client, script, random.Random(seed), 30)
 
@@ -195,7 +129,7 @@ async def test_card_contains_every_character_of_large_arguments(
     open_page: OpenPage, client: httpx.AsyncClient, script: Script
 ) -> None:
     """The same for many contents, 10,000 lines and lines of 100 kB."""
-    page = await open_page()
+    page = (await open_inbox(open_page)).page
     for seed in range(10, 40):
         await decide_round(page, client, script, random.Random(seed), 60)
     await decide_round(page, client, script, random.Random(40), 10_000)
@@ -211,26 +145,25 @@ async def test_card_contains_every_character_of_large_arguments(
 async def test_version_diffs_show_every_line(
     open_page: OpenPage, client: httpx.AsyncClient, script: Script, size: int
 ) -> None:
-    """`What changed` and `Compare with head` show the same lines, including those that resemble diff headers."""
+    """The changes of a version and a comparison show the same lines, including those that resemble diff headers."""
     rng = random.Random(size)
     texts = [text_of(rng, size), text_of(rng, size)]
-    script.next = [call('write_file', path='/a.txt', content=texts[0])]
     path = (await client.post('/api/conversations', json={'agent': 'bold'})).headers['location']
-    await client.post(f'{path}/turns', json={'prompt': 'one'})
-    script.next = [call('write_file', path='/a.txt', content=texts[1])]
-    await client.post(f'{path}/turns', json={'prompt': 'two'})
-    page = await open_page()
-    for version, button in (('two', 'What changed'), ('one', 'Compare with head')):
-        await page.click(f'#graph .version:has-text("{version}")')
-        await page.click(f'text={button}')
-        await expect(page.locator('#difference .diff')).to_be_visible()
+    runs: list[str] = []
+    for text in texts:
+        script.next = [call('write_file', path='/a.txt', content=text)]
+        runs.append((await client.post(f'{path}/turns', json={'prompt': 'go'})).json()['version_id'])
+    for address in (f'#/v/{runs[1]}', f'#/v/{runs[0]}/{runs[1]}'):
+        page = (await open_page(at=address)).page
+        if address.count('/') == 2:
+            await page.click('[role=tab]:text-is("Changes")')
+        await expect(page.locator('.diff')).to_be_visible()
         sides = """(root) => [1, 3].map((at) => [...root.querySelectorAll('tr:not(.hunk)')]
             .filter((row) => row.children[at - 1].textContent !== '').map((row) => row.children[at].textContent))"""
-        before, after = await page.locator('#difference .diff').evaluate(sides)
+        before, after = await page.locator('.diff').evaluate(sides)
         assert ['', *visible(texts[0].removesuffix('\n')).split('\n')][-len(before) :] == before
         assert ['', *visible(texts[1].removesuffix('\n')).split('\n')][-len(after) :] == after
         assert len(before) + len(after) > size
-        await page.click('#shown button')
 
 
 async def test_keys_do_nothing_without_a_focused_card(
@@ -238,35 +171,29 @@ async def test_keys_do_nothing_without_a_focused_card(
 ) -> None:
     """Keys act only on a focused card."""
     run = await ask(client, script, call('write_file', path='/a.txt', content='a'))
-    page = await open_page()
+    page = (await open_inbox(open_page)).page
     await expect(card_of(page, run['approvals'][0])).to_be_visible()
     await page.evaluate('document.activeElement.blur()')
 
     for key in 'yne':
         await page.keyboard.press(key)
     await expect(page.locator('#problem')).to_contain_text('No call is focused')
-    assert await page.locator('dialog[open]').count() == 0
+    assert await page.locator('.answer-form').count() == 0
     assert [each['id'] for each in (await client.get('/api/approvals')).json()['items']] == [run['approvals'][0]['id']]
 
 
 async def test_new_card_does_not_move_or_blur_existing_cards(
     open_page: OpenPage, client: httpx.AsyncClient, script: Script
 ) -> None:
-    """Focus is restored by id when the list is rebuilt. New cards are appended, and the place of an answered card stays
-    empty."""
+    """New cards are appended, and the place of an answered card stays empty, so that neither a key nor a click reaches
+    a call that the person has not seen."""
     first = (await ask(client, script, call('write_file', path='/first.txt', content='1')))['approvals'][0]
-    page = await open_page()
-    await expect(card_of(page, first)).to_be_visible()
-    await page.keyboard.press('c')  # starts a new conversation; the pending approval can only be answered
-    await page.evaluate('document.activeElement.blur()')
-    await page.keyboard.press('a')
+    page = (await open_inbox(open_page)).page
     await expect(card_of(page, first)).to_be_focused()
     place = await card_of(page, first).bounding_box()
 
     second = (await ask(client, script, call('write_file', path='/second.txt', content='2')))['approvals'][0]
-    script.next = 'Nothing.'
-    await page.evaluate("document.getElementById('prompt').value = 'hello'")
-    await page.evaluate("document.getElementById('say').requestSubmit()")  # the list is rebuilt at the end of the run
+    await page.evaluate("window.dispatchEvent(new Event('focus'))")  # the page looks for new calls
     await expect(card_of(page, second)).to_be_visible()
     await expect(card_of(page, first)).to_be_focused()
     assert await card_of(page, first).bounding_box() == place
@@ -275,17 +202,17 @@ async def test_new_card_does_not_move_or_blur_existing_cards(
     ]  # fmt: skip
 
     await page.keyboard.press('y')
-    await expect(page.locator('#approvals .settled')).to_contain_text('Answered: approved.')
+    await expect(page.locator('.card.settled .says')).to_have_text('Answered: approved.')
     await page.keyboard.press('y')
     await page.keyboard.press('y')
-    box = await page.locator('#approvals .settled .main').bounding_box()
+    box = await page.locator('.card.settled .main').bounding_box()
     assert box is not None
     await page.mouse.dblclick(box['x'] + 5, box['y'] + 5)  # no other card has moved under the pointer
     waiting = (await client.get('/api/approvals')).json()['items']
     assert [each['id'] for each in waiting] == [second['id']]
     await page.keyboard.press('j')
     await expect(card_of(page, second)).to_be_focused()
-    await expect(page.locator('#approvals .settled')).to_have_count(0)
+    await expect(page.locator('.card.settled')).to_have_count(0)
 
 
 async def test_key_approves_a_long_call_only_when_scrolled_to_its_end(
@@ -294,7 +221,7 @@ async def test_key_approves_a_long_call_only_when_scrolled_to_its_end(
     """If the card continues below the screen, the key scrolls down and a message explains it."""
     content = ''.join(f'line {number}\n' for number in range(60))
     approval = (await ask(client, script, call('write_file', path='/a.txt', content=content)))['approvals'][0]
-    page = await open_page()
+    page = (await open_inbox(open_page)).page
     await expect(card_of(page, approval)).to_be_visible()
     await page.keyboard.press('a')
     await page.keyboard.press('y')
@@ -311,7 +238,7 @@ async def test_approval_sends_the_digest_of_the_shown_call(
 ) -> None:
     """The page sends the digest of the shown view. A call with another digest is not answered."""
     approval = (await ask(client, script, call('write_file', path='/a.txt', content='a')))['approvals'][0]
-    page = await open_page()
+    page = (await open_inbox(open_page)).page
     card = card_of(page, approval)
     await expect(card).to_have_attribute('data-digest', approval['view']['digest'])
     await card.evaluate("(card) => { card.dataset.digest = '0'.repeat(64); }")
@@ -320,17 +247,22 @@ async def test_approval_sends_the_digest_of_the_shown_call(
     assert [each['status'] for each in (await client.get('/api/approvals')).json()['items']] == ['pending']
 
 
-async def test_arguments_are_edited_as_json_with_escaped_characters(
-    open_page: OpenPage, client: httpx.AsyncClient, script: Script
-) -> None:
-    args: dict[str, Any] = {'first': 'a\u202eb\x00é', 'second': '\U000e0041 \u3000', 'other': {}}
+async def test_arguments_are_edited_in_fields(open_page: OpenPage, client: httpx.AsyncClient, script: Script) -> None:
+    """Each argument has a field. A text with invisible characters is edited as JSON with escapes, another one as it is."""
+    args: dict[str, Any] = {'first': 'a\u202eb\x00é', 'second': 'two\nlines', 'other': {}}
     approval = (await ask(client, script, call('odd', **args)))['approvals'][0]
-    page = await open_page()
+    page = (await open_inbox(open_page)).page
     await card_of(page, approval).get_by_role('button', name='Edit').click()
-    text = await page.input_value('#asked textarea')
-    assert json.loads(text) == args
+    text = await page.input_value('.answer-form textarea >> nth=0')
+    assert json.loads(text) == args['first']
     assert visible(text) == text
     assert 'é' in text
+    await expect(page.locator('.answer-form textarea >> nth=1')).to_have_value('two\nlines')
+    await page.fill('.answer-form textarea >> nth=1', '"quoted"\nand more')
+    await page.click('.answer-form button[type=submit]')
+    await expect(page.locator('.card.settled .says')).to_have_text('Answered: edited.')
+    [answered] = (await client.get('/api/approvals', params={'all': True})).json()['items']
+    assert answered['edited_args'] == args | {'second': '"quoted"\nand more'}
 
 
 async def test_edit_preserves_numbers_that_were_not_changed(
@@ -338,27 +270,104 @@ async def test_edit_preserves_numbers_that_were_not_changed(
 ) -> None:
     """Numbers outside the range of JavaScript have their original text in the form and in the call."""
     other = {'big': 12345678901234567890, 'real': 1.0, 'small': 5e-324, 'long': 0.1, 'deep': [{'x': 2**70}]}
-    approval = (await ask(client, script, call('odd', first='a', second='b', other=other)))['approvals'][0]
-    page = await open_page()
-    await card_of(page, approval).get_by_role('button', name='Edit').click()
-    text = await page.input_value('#asked textarea')
-    assert json.loads(text)['other'] == other
-    await page.fill('#asked textarea', text.replace('"b"', '"c"'))
-    script.next = 'Edited.'  # the model receives the edit
-    await page.click('#asked button[value=yes]')
-    await expect(page.locator('#approvals .settled')).to_contain_text('Answered: edited.')
-    await expect(page.locator('#dialogue > li').last).to_have_text('Edited.')
+    run = await ask(client, script, call('odd', first='a', second='b', other=other))
+    page = (await open_page(at=f'#/c/{run["conversation_id"]}')).page
+    await card_of(page, run['approvals'][0]).get_by_role('button', name='Edit').click()
+    text = await page.input_value('.answer-form textarea >> nth=2')
+    assert json.loads(text) == other
+    await page.fill('.answer-form textarea >> nth=2', text.replace('0.1', '0.2'))
+    script.next = 'Edited.'  # the model is told of the change
+    await page.click('.answer-form button[type=submit]')
+    await expect(page.locator('.card.settled')).to_contain_text('Answered: edited.')
+    await expect(page.locator('#dialogue .markdown').last).to_have_text('Edited.')
+    await expect(page.locator('#dialogue .note')).to_contain_text('A person changed the arguments')
+    await expect(page.locator('#dialogue > [data-live]')).to_have_count(0)
     # The run emits the call again; the page still shows it once.
-    assert await page.locator('#dialogue .call').count() == 1
-    call_shown, result_shown = await page.locator('#dialogue .call pre').all_text_contents()
-    assert json.loads(call_shown)['other'] == other
-    assert result_shown == f'ac{other}'
+    await expect(page.locator('#dialogue .call')).to_have_count(1)
+    await page.click('#dialogue .call summary')
+    shown = await page.locator('#dialogue .call pre').all_text_contents()
+    assert json.loads(shown[2]) == other  # as the model called it
+    assert shown[3] == f'ab{other | {"long": 0.2}}'
 
 
-async def test_changed_protected_files_are_shown_beside_the_dialogue(
+@pytest.mark.parametrize(
+    ('key', 'filled', 'ends'), [('y', None, 'success'), ('n', 'Not today.', 'denied'), ('e', 'Edited', 'success')]
+)
+async def test_approvals_are_answered_by_keys_where_they_arose(
+    open_page: OpenPage, client: httpx.AsyncClient, script: Script, key: str, filled: str | None, ends: str
+) -> None:
+    """A pending call is at the end of its dialogue: `a` focuses it, `y`, `n` and `e` answer it, and the turn continues."""
+    script.next = [call('write_file', path='/report.md', content='# Sales\n\nmore')]
+    seen = await open_page()
+    await seen.page.click('.choice:has-text("careful")')
+    await seen.send('write it')
+    await expect(seen.page.locator('.card .added')).to_have_text(['1# Sales', '2', '3more'])
+    await expect(seen.page.locator('#waiting')).to_have_text('1')
+
+    await seen.press('a')
+    await seen.page.keyboard.press(key)
+    if filled is not None:
+        script.next = 'Edited.'  # the model is told of the change
+        field = seen.page.locator('.answer-form [name]').last
+        await field.fill(filled)
+        await (field.press('Enter') if key == 'n' else seen.page.click('.answer-form button[type=submit]'))
+    await expect(seen.turns.last.locator('.markdown').last).to_have_text('Edited.' if key == 'e' else 'Done.')
+    await expect(seen.page.locator('[data-approval]')).to_have_count(0)
+    answered: dict[str, Any]
+    [answered] = (await client.get('/api/approvals', params={'all': True})).json()['items']
+    edited: dict[str, Any] = answered['edited_args'] or {}
+    assert answered['reason'] == (filled if key == 'n' else None)
+    assert edited.get('content') == (filled if key == 'e' else None)
+    await expect(seen.page.locator('#files button')).to_have_text([] if key == 'n' else ['/report.md'])
+    await expect(seen.calls).to_contain_text(['denied' if ends == 'denied' else '✓'])
+    assert seen.problems == []
+
+
+async def test_inbox_names_who_asks_since_when_and_where(
+    open_page: OpenPage, client: httpx.AsyncClient, script: Script
+) -> None:
+    """The inbox has the calls of all conversations, each with its agent, its age and its conversation. An approval has an
+    address."""
+    first = await ask(client, script, call('write_file', path='/a.txt', content='a'))
+    second = await ask(client, script, call('write_file', path='/b.txt', content='b'))
+    await client.patch(first['path'], json={'name': 'Letters'})
+    page = (await open_page(at=f'#/a/{first["approvals"][0]["id"]}')).page
+    await expect(card_of(page, first['approvals'][0])).to_be_focused()
+    await expect(page.locator('[data-approval]')).to_have_count(2)
+    await expect(card_of(page, first['approvals'][0]).locator('header')).to_contain_text('careful asked just now')
+    await card_of(page, second['approvals'][0]).locator('header a').click()
+    await expect(page.locator('#dialogue .call')).to_have_count(1)
+    await expect(card_of(page, second['approvals'][0])).to_be_visible()
+
+
+async def test_approval_answered_elsewhere_disappears(
+    open_page: OpenPage, client: httpx.AsyncClient, script: Script
+) -> None:
+    """A call that another person answered first is not answered again."""
+    approval = (await ask(client, script, call('write_file', path='/a.txt', content='a')))['approvals'][0]
+    page = (await open_inbox(open_page)).page
+    await expect(card_of(page, approval)).to_be_focused()
+    await client.post(f'/api/approvals/{approval["id"]}', json={'decision': 'deny'})
+
+    await page.keyboard.press('y')
+    await expect(page.locator('.card.settled .says')).to_have_text('No longer pending.')
+    await expect(page.locator('#problem')).to_contain_text('denied')
+
+
+async def test_key_without_approve_scope_sees_no_inbox_and_no_error(open_page: OpenPage, served: Any) -> None:
+    """What a key may not do is not on the page."""
+    seen = await open_page(key=await served.key('run'))
+    await expect(seen.page.locator('.welcome')).to_be_visible()
+
+    await expect(seen.page.locator('#to-inbox')).to_have_count(0)
+    await expect(seen.page.locator('#problem')).to_have_count(0)
+    assert seen.problems == []
+
+
+async def test_changed_protected_files_are_shown_below_the_dialogue(
     browser: Browser, serve: Any, listen: Any, script: Script, tmp_path: Path
 ) -> None:
-    """They are listed beside the dialogue and under `What changed`, because no diff contains `.git/config`. Invisible
+    """They are listed below the dialogue and among the changes of the version, because no diff contains `.git/config`. Invisible
     characters of names are escaped."""
 
     def open_files(owner: str, id: str) -> LocalBackend:
@@ -383,21 +392,22 @@ async def test_changed_protected_files_are_shown_beside_the_dialogue(
             await client.post(f'{path}/turns', json={'prompt': 'go'})
         page = await browser.new_page()
         await page.goto(f'{url}/#key={key}')
-        told = page.locator('#protected')
+        await page.click('#conversations a')
+        told = page.locator('.talk .protected')
         names = ['/.git/config (added)', '/a\\u202eb/.envrc (added)']
         await expect(told.locator('li')).to_have_text(names)
         await expect(told).to_contain_text('This turn changed files that programs of this machine run or obey')
-        await page.click('#graph .version:has-text("go")')
-        await page.click('text=What changed')
-        await expect(page.locator('#difference .protected li')).to_have_text(names)
-        await expect(page.locator('#difference > p').nth(1)).to_have_text(
+        await page.click('#to-versions')
+        await page.click('[role=tab]:text-is("Changes")')
+        await expect(page.locator('.changes .protected li')).to_have_text(names)
+        await expect(page.locator('.changes > p')).to_have_text(
             '/a\\u202eb/.envrc (added): not a text in UTF-8, or more than 1 MB.'
         )
-        await page.click('#shown button')
+        await page.click('.views a >> nth=0')
         script.next = 'Nothing.'
         await page.fill('#prompt', 'more')
-        await page.press('#prompt', 'Control+Enter')
-        await expect(page.locator('#graph .version:has-text("more")')).to_be_visible()
+        await page.press('#prompt', 'Enter')
+        await expect(page.locator('#dialogue .markdown').last).to_have_text('Nothing.')
         await expect(told.locator('li')).to_have_count(0)
 
 
@@ -423,9 +433,9 @@ HIDES = r"""() => {
 
 async def test_page_escapes_the_same_characters_as_the_server(open_page: OpenPage) -> None:
     """The page, the terminal and approvals use one list. This test compares it for all characters of Unicode."""
-    page = await open_page()
+    page = (await open_inbox(open_page)).page
     digest = """async ([ranges, name]) => {
-        const { split } = await import('/static/elements.js');
+        const { split } = await import('/static/text.js');
         const unseen = await import('/static/unseen.js');
         let every = '';
         for (const [first, end] of ranges) for (let code = first; code < end; code += 1) every += String.fromCodePoint(code);
@@ -441,23 +451,29 @@ async def test_page_escapes_the_same_characters_as_the_server(open_page: OpenPag
         ranges, every = [(0, 0x100)], every[0x400:0x500]  # the lists for lines differ only within this range
 
 
-@pytest.mark.slow
 async def test_page_contains_no_invisible_characters(
     open_page: OpenPage, client: httpx.AsyncClient, script: Script
 ) -> None:
     """Checks titles, prompts, streamed and stored answers, calls, results, todos, files, diffs, merge conflicts, errors
     and dialogs: invisible characters are escaped, and none is missing."""
-    page = await open_page()
+    seen = await open_page()
+    page = seen.page
     name = f'/{HIDDEN} x  y.txt'.replace('\x07', '')  # paths have no control characters
 
     async def say(*told: Any) -> None:
         script.next = list(told)
-        count = await page.locator('#graph .version').count()
-        await page.evaluate('(text) => { document.getElementById("prompt").value = text; }', f'go {HIDDEN}')
-        await page.evaluate('document.getElementById("say").requestSubmit()')
-        await expect(page.locator('#graph .version')).to_have_count(count + 1 if count else 2)
+        before = await seen.turns.count()
+        await page.evaluate(
+            """(text) => {
+            document.getElementById('prompt').value = text;
+            document.getElementById('say').requestSubmit();
+        }""",
+            f'go {HIDDEN}',
+        )
+        await expect(seen.turns).to_have_count(before + 1)
+        await expect(page.locator('#dialogue > [data-live]')).to_have_count(0)
 
-    await page.select_option('#agents', 'bold')
+    await page.click('.choice:has-text("bold")')
     todos = [{'content': f'{HIDDEN}\nmore', 'status': 'pending'}]
     await say(
         f'Well: {HIDDEN}\n',
@@ -465,47 +481,119 @@ async def test_page_contains_no_invisible_characters(
         call('write_file', path=name, content=f'\ufeff{HIDDEN}\r\n'),
         call(f'odd{HIDDEN}', what=HIDDEN),
     )
-    said = await page.locator('#dialogue > li').all_text_contents()
-    assert said[:2] == [f'go {SHOWN_HIDDEN}', f'Well: {SHOWN_HIDDEN}\n']
-    assert visible(name, one_line=True) in said[3]
-    assert said[4].startswith(f'odd{SHOWN_HIDDEN} ')
-    assert await page.locator('#todos li').all_text_contents() == [f'{SHOWN_HIDDEN}\\nmore']
-    await expect(page.locator('#conversations button').first).to_contain_text(f'go {SHOWN_HIDDEN}')
-    await expect(page.locator('#graph .version').first).to_contain_text(f'go {SHOWN_HIDDEN}')
-    file = page.locator('#files button')
+    await expect(seen.turns.first.locator('.bubble')).to_have_text(f'go {SHOWN_HIDDEN}')
+    await expect(seen.turns.first.locator('.markdown').first).to_have_text(f'Well: {SHOWN_HIDDEN}')
+    await expect(seen.calls.nth(1)).to_contain_text(visible(name, one_line=True), use_inner_text=True)
+    await expect(seen.calls.nth(2)).to_contain_text(f'odd{SHOWN_HIDDEN}')
+    assert await page.locator('#todos .what').all_text_contents() == [f'{SHOWN_HIDDEN}\\nmore']
+    await expect(page.locator('#conversations a').first).to_contain_text(f'go {SHOWN_HIDDEN}')
+    file = page.locator('#files .file')
     await expect(file).to_have_text(visible(name), use_inner_text=True)  # double spaces are preserved
+    for at in range(3):
+        await seen.calls.nth(at).click()
     assert await page.evaluate(HIDES) == []
 
     await file.click()
-    await expect(page.locator('#difference pre')).to_have_text(f'\\ufeff{SHOWN_HIDDEN}\\r\n')
-    await expect(page.locator('#difference h2')).to_have_text(visible(name), use_inner_text=True)
+    await expect(page.locator('dialog pre')).to_have_text(f'\\ufeff{SHOWN_HIDDEN}\\r\n')
+    await expect(page.locator('dialog h2')).to_have_text(visible(name), use_inner_text=True)
     assert await page.evaluate(HIDES) == []
-    await page.click('#shown button')
+    await page.keyboard.press('Escape')
 
     await say(call('write_file', path=name, content='mine'))
+    await seen.show_versions()
+    await expect(seen.versions.first).to_have_text(f'go {SHOWN_HIDDEN}')
     await page.click('#graph .version >> nth=1')
     await page.click('text=Rewind to here')
-    await expect(page.locator('#graph .version >> nth=1')).to_contain_text('head')
-    await say(call('write_file', path=name, content='yours'))
-    await page.click('#graph .version >> nth=1')
-    await page.click('text=Merge into head')
-    await expect(page.locator('#difference li')).to_contain_text(visible(name))
+    await expect(page.locator('#graph .version >> nth=1')).to_contain_text('current')
     assert await page.evaluate(HIDES) == []
-    await page.click('#shown button')
+    await page.click('.views a >> nth=0')
+    await say(call('write_file', path=name, content='yours'))
+    await seen.show_versions()
+    await page.click('#graph .version >> nth=1')
+    await page.click('text=Merge into current')
+    await expect(page.locator('dialog legend')).to_contain_text(visible(name))
+    assert await page.evaluate(HIDES) == []
+    await page.keyboard.press('Escape')
 
     [approval] = (await ask(client, script, call('write_file', path=name, content=HIDDEN)))['approvals']
-    await page.reload()
+    await page.click('#to-inbox')
     await card_of(page, approval).get_by_role('button', name='Edit').click()
-    assert visible(await page.input_value('#asked textarea')) == await page.input_value('#asked textarea')
+    field = page.locator('.answer-form textarea').last
+    await expect(field).to_have_value(json.dumps(HIDDEN).replace('\\u2764', '\u2764'))
     assert await page.evaluate(HIDES) == []
-    await page.fill('#asked textarea', HIDDEN)
-    await page.click('#asked button[value=yes]')
-    await expect(page.locator('#problem')).to_contain_text(f"Invalid JSON: Unexpected token 'a', \"{SHOWN_HIDDEN[:20]}")
-    await page.evaluate("document.querySelector('#asked textarea').value = ''")  # typed by the user, so not escaped
+    await field.fill(HIDDEN)
+    await page.click('.answer-form button[type=submit]')
+    await expect(page.locator('#problem')).to_contain_text(
+        f"“content” is not valid JSON: Unexpected token 'a', \"{SHOWN_HIDDEN[:20]}"
+    )
+    await field.evaluate("(field) => { field.value = ''; }")  # typed by the user, so not escaped
     assert await page.evaluate(HIDES) == []
 
 
-@pytest.mark.slow
+CORPUS = [
+    '<script>window.ran = 1</script>', '<img src=x onerror="window.ran = 1">', '<svg onload="window.ran = 1"></svg>',
+    '<iframe srcdoc="<script>parent.ran = 1</script>"></iframe>', '"><script>window.ran = 1</script>',
+    "'-(window.ran=1)-'", '${window.ran = 1}', '{{constructor.constructor("window.ran=1")()}}',
+    '[a](javascript:window.ran=1)', '[a](&#106;avascript:window.ran=1)', '[a](  javascript:window.ran=1)',
+    '[a](java\nscript:window.ran=1)', '[a](data:text/html,<script>window.ran=1</script>)', '[a](vbscript:x)',
+    '![a](x" onerror="window.ran=1)', '![a](javascript:window.ran=1)', '<javascript:window.ran=1>',
+    '[a]: javascript:window.ran=1\n\n[a]', '<a href="javascript:window.ran=1">x</a>', '`<img src=x onerror=window.ran=1>`',
+    '```html\n<img src=x onerror=window.ran=1>\n```', '~~~"><script>window.ran=1</script>\nx\n~~~',
+    '| <img src=x onerror=window.ran=1> | b |\n|---|---|\n| [a](javascript:window.ran=1) | c |',
+    '<style>@import "https://example.com/x.css"; body { display: none }</style>', '<base href="https://example.com/">',
+    '<form action="https://example.com/"><button>Send</button></form>', '<details open ontoggle="window.ran=1">x</details>',
+    '<math><mtext><table><mglyph><style><img src=x onerror=window.ran=1>', '<noscript><p title="</noscript><img src=x onerror=window.ran=1>">',
+    '&lt;script&gt;window.ran = 1&lt;/script&gt;', '<meta http-equiv="refresh" content="0;url=https://example.com/">',
+    '![a](https://example.com/leak.png?q=secret)', '[![a](https://example.com/b.png)](https://example.com/)',
+]  # fmt: skip
+"""Attempts to run a script, to load something from elsewhere, or to change the page."""
+
+FOREIGN = """() => ({
+    ran: window.ran ?? null,
+    elements: [...document.querySelectorAll('#page script, #page style, #page iframe, #page form[action], #page base, #page img:not(.brand img)')].length,
+    handlers: [...document.querySelectorAll('#page *')].flatMap((each) => each.getAttributeNames()).filter((name) => name.startsWith('on')),
+    links: [...document.querySelectorAll('#page a')].map((each) => each.protocol).filter((each) => !['http:', 'https:', 'mailto:'].includes(each)),
+})"""
+
+
+async def test_nothing_of_foreign_text_runs(open_page: OpenPage, client: httpx.AsyncClient, script: Script) -> None:
+    """Prompts, answers in Markdown, file names, contents, todos, arguments and results are text, wherever they are shown:
+    no script runs, nothing is loaded from elsewhere, no link leads to a script."""
+    seen = await open_page()
+    page = seen.page
+    await page.click('.choice:has-text("bold")')
+    whole = '\n\n'.join(CORPUS)
+    script.next = [
+        whole,
+        call('write_todos', todos=[{'content': text.replace('\n', ' '), 'status': 'pending'} for text in CORPUS[:9]]),
+        *(
+            call('write_file', path='/' + text.replace('/', '|').replace('\n', ' '), content=text)
+            for text in CORPUS[:6]
+        ),
+        call('odd', first=CORPUS[0], second=CORPUS[1], other={CORPUS[2]: CORPUS[3]}),
+    ]
+    await seen.send(CORPUS[1])
+    await expect(seen.turns.last.locator('.answer > :last-child')).to_have_text('Done.')
+    await expect(page.locator('#dialogue > [data-live]')).to_have_count(0)
+    nothing: dict[str, Any] = {'ran': None, 'elements': 0, 'handlers': [], 'links': []}
+    for at in range(await seen.calls.count()):
+        await seen.calls.nth(at).click()
+    assert await page.evaluate(FOREIGN) == nothing
+    await page.click('#files .file >> nth=0')
+    await expect(page.locator('dialog pre')).to_be_visible()
+    assert await page.evaluate(FOREIGN) == nothing
+    await page.keyboard.press('Escape')
+    await seen.show_versions()
+    await page.click('[role=tab]:text-is("Changes")')
+    await expect(page.locator('.diff')).to_have_count(6)
+    assert await page.evaluate(FOREIGN) == nothing
+    await ask(client, script, call('write_file', path='/' + CORPUS[1], content=whole))
+    await page.click('#to-inbox')
+    await expect(page.locator('.card .diff')).to_be_visible()
+    assert await page.evaluate(FOREIGN) == nothing
+    assert seen.problems == []
+
+
 async def test_binary_or_large_file_is_not_shown(
     open_page: OpenPage, client: httpx.AsyncClient, script: Script
 ) -> None:
@@ -513,19 +601,16 @@ async def test_binary_or_large_file_is_not_shown(
     path = (await client.post('/api/conversations', json={'agent': 'bold'})).headers['location']
     for name, content in (('a.bin', b'a\xff\0'), ('b.txt', b'a' * 1_000_001)):
         assert (await client.put(f'{path}/uploads/{name}', content=content)).status_code == 201
-    page = await open_page()
+    page = (await open_page(at=f'#/c/{path.split("/")[-1]}')).page
     for place, told in enumerate(('Not a text in UTF-8.', 'More than 1 MB: download the files to read it.')):
-        await page.locator('#files button').nth(place).click()
-        await expect(page.locator('#difference p')).to_have_text(told)
-        await page.click('#shown button')
+        await page.locator('#files .file').nth(place).click()
+        await expect(page.locator('dialog p')).to_have_text(told)
+        await page.keyboard.press('Escape')
 
 
-@pytest.mark.slow
 async def test_conversation_title_is_cut_between_characters(open_page: OpenPage, script: Script) -> None:
-    script.next = 'Nothing.'
-    page = await open_page()
-    await page.select_option('#agents', 'bold')
-    await page.fill('#prompt', 'x' * 59 + '👩👩\nmore')
-    await page.press('#prompt', 'Control+Enter')
-    await expect(page.locator('#graph .version').first).to_contain_text('x' * 59 + '👩👩 …')
-    await expect(page.locator('#conversations button')).to_contain_text('x' * 59 + '👩')
+    """The first 60 characters of the prompt are the title. No emoji is cut in two."""
+    seen = await open_page()
+    await seen.page.click('.choice:has-text("bold")')
+    await seen.say('x' * 59 + '👩👩', until='Nothing.')
+    await expect(seen.page.locator('#conversations .name')).to_have_text('x' * 59 + '👩')

@@ -1,0 +1,1 @@
+import{h as a,i as b,j as c,k as d,l as e,m as f,n as g,o as h,p as i,q as j,r as k,s as l,t as m,u as n}from"./chunk-ZTBP3PYD.js";import"./chunk-SQE76S5B.js";export{d as Lines,b as Pieces,c as Text,k as ago,i as count,g as hasInvisible,j as moment,e as plain,f as plainLines,n as readText,h as readableJson,l as size,a as split,m as tokens};

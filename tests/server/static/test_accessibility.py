@@ -1,0 +1,120 @@
+"""Accessibility of the page: axe-core finds no violation in any state, in both color schemes and on a phone."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+import pytest
+from playwright.async_api import Page, expect
+
+from pydantic_deep import create_deep_agent
+from pydantic_deep.server import AnyAgent
+from pydantic_deep.testing import ScriptedModel, call
+from tests.server.static.conftest import REPOSITORY, OpenPage, Script, ask, page_marks
+from tests.server.static.test_dialogue import MARKDOWN, TODOS
+
+pytestmark = page_marks
+
+AXE = REPOSITORY / 'web/node_modules/axe-core/axe.min.js'
+
+
+@pytest.fixture
+def agents(script: Script) -> Mapping[str, AnyAgent]:
+    bold = create_deep_agent(ScriptedModel(then=script))
+    bold.description = 'Writes at once.'
+    return {'bold': bold, 'careful': create_deep_agent(ScriptedModel(then=script), interrupt_on={'write_file': True})}
+
+
+@pytest.fixture(scope='module')
+def axe() -> str:
+    """The script of axe-core, which is installed if it is missing."""
+    if not AXE.exists():
+        subprocess.run(['bash', 'scripts/build-page.sh', '--check'], cwd=REPOSITORY, check=True)
+    return AXE.read_text()
+
+
+async def check(page: Page, axe: str, state: str) -> None:
+    """Check the page as it is."""
+    await page.evaluate(f'() => {{ {axe} }}')
+    found = await page.evaluate('async () => (await axe.run()).violations')
+    told = [
+        (each['id'], [(node['html'][:200], node['failureSummary']) for node in each['nodes'][:3]]) for each in found
+    ]
+    assert told == [], state
+
+
+async def walk(page: Page, client: httpx.AsyncClient, script: Script, axe: str, place: str) -> None:
+    """Go through all states of the page."""
+    await expect(page.locator('.welcome')).to_be_visible()
+    await check(page, axe, f'{place}: a new conversation')
+    script.next = [MARKDOWN, call('write_todos', todos=TODOS), call('write_file', path='/a.py', content='x = 1\n')]
+    for prompt in ('First', 'Second'):
+        await page.fill('#prompt', prompt)
+        await page.press('#prompt', 'Enter')
+        await expect(page.locator('#dialogue .bubble').last).to_have_text(prompt)
+        await expect(page.locator('#dialogue .answer').last.locator('.markdown').last).to_have_text('Done.')
+        await expect(page.locator('#dialogue > [data-live]')).to_have_count(0)
+    await page.locator('.call summary').first.click()
+    await page.locator('.call summary').last.click()
+    await check(page, axe, f'{place}: a dialogue')
+    await page.locator('.turn').last.hover()
+    await page.locator('.turn .edit').last.click(force=True)
+    await check(page, axe, f'{place}: a prompt that is changed')
+    await page.keyboard.press('Escape')
+    await page.click('#to-versions')
+    await expect(page.locator('#graph')).to_be_visible()
+    await check(page, axe, f'{place}: versions')
+    await page.click('#graph .version >> nth=1')
+    for tab in ('Dialogue', 'Changes', 'Files', 'Plan', 'Cost'):
+        await page.click(f'[role=tab]:text-is("{tab}")')
+        await check(page, axe, f'{place}: a version, {tab}')
+    await page.click('text=Branch from here')
+    await check(page, axe, f'{place}: a branch')
+    await page.select_option('.compare select', index=1)
+    await expect(page.locator('#difference')).to_be_visible()
+    await check(page, axe, f'{place}: a comparison')
+
+    await ask(client, script, call('write_file', path='/b.txt', content='b\n' * 3))
+    await page.evaluate("location.hash = '#/a'")
+    await expect(page.locator('.card .diff')).to_be_visible()
+    await check(page, axe, f'{place}: the inbox')
+    await page.click('.card [data-act=edit]')
+    await expect(page.locator('.answer-form textarea').first).to_be_visible()
+    await check(page, axe, f'{place}: a call that is edited')
+    await page.keyboard.press('Escape')
+    await page.click('.card [data-act=deny]')
+    await check(page, axe, f'{place}: a call that is denied')
+    await page.press('.answer-form input', 'Enter')
+    await expect(page.locator('.card.settled .says')).to_have_text('Answered: denied.')
+    await check(page, axe, f'{place}: an answered call')
+    await page.evaluate('document.activeElement.blur()')
+    await page.keyboard.press('?')
+    await expect(page.locator('dialog')).to_be_visible()
+    await check(page, axe, f'{place}: the keys')
+    await page.keyboard.press('Escape')
+
+
+async def test_no_state_of_the_page_has_violations(
+    open_page: OpenPage, client: httpx.AsyncClient, script: Script, axe: str
+):
+    """Sign-in, dialogue, versions, comparison, approvals and dialogs, at both widths and in both color schemes."""
+    options: list[dict[str, Any]] = [
+        {},
+        {'dark': True},
+        {'width': 390, 'height': 780},
+        {'width': 390, 'height': 780, 'dark': True},
+    ]
+    for given in options:
+        wrong = await open_page(key='pd_wrong', **given)
+        await expect(wrong.page.locator('#problem')).to_be_visible()
+        await check(wrong.page, axe, f'{given}: sign-in')
+        await wrong.page.context.close()
+        seen = await open_page(**given)
+        await walk(seen.page, client, script, axe, str(given))
+        if 'width' in given:
+            await seen.page.click('.only-narrow')
+            await check(seen.page, axe, f'{given}: the list')
+        await seen.page.context.close()

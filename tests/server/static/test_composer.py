@@ -1,0 +1,147 @@
+"""The composer on the page: keys, attachments, and changed prompts, which are branches."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.async_api import expect
+
+from tests.server.conftest import Served
+from tests.server.static.conftest import OpenPage, page_marks
+
+pytestmark = page_marks
+
+PUT = """async ([kind, name, text]) => {
+    const data = new DataTransfer();
+    data.items.add(new File([text], name, { type: name.endsWith('.png') ? 'image/png' : 'text/plain' }));
+    const event = kind === 'drop' ? new DragEvent('drop', { bubbles: true, cancelable: true, dataTransfer: data })
+        : new ClipboardEvent('paste', { bubbles: true, cancelable: true, clipboardData: data });
+    document.getElementById('prompt').dispatchEvent(event);
+}"""
+"""Drops or pastes a file."""
+
+
+async def test_enter_sends_and_shift_enter_starts_a_line(open_page: OpenPage):
+    """Enter sends the prompt; Shift+Enter is a line break."""
+    seen = await open_page()
+    await seen.page.fill('#prompt', 'one')
+    await seen.page.press('#prompt', 'Shift+Enter')
+    await seen.page.type('#prompt', 'two')
+    await expect(seen.page.locator('#prompt')).to_have_value('one\ntwo')
+    await seen.page.press('#prompt', 'Enter')
+
+    await expect(seen.turns.last.locator('.bubble')).to_have_text('one\ntwo')
+    await expect(seen.page.locator('#prompt')).to_have_value('')
+
+
+async def test_enter_that_ends_a_composition_sends_nothing(open_page: OpenPage):
+    """In Chinese, Japanese and Korean, Enter chooses a character while a person composes it."""
+    seen = await open_page()
+    await seen.page.fill('#prompt', '日本')
+    await seen.page.evaluate("""() => document.getElementById('prompt').dispatchEvent(
+        new KeyboardEvent('keydown', { key: 'Enter', isComposing: true, bubbles: true, cancelable: true }))""")
+
+    await expect(seen.page.locator('#prompt')).to_have_value('日本')
+    await expect(seen.page.locator('.welcome')).to_be_visible()
+
+
+async def test_double_submit_sends_one_prompt(open_page: OpenPage, served: Served):
+    """Pressing Enter twice sends one prompt."""
+    seen = await open_page()
+    await seen.page.fill('#prompt', 'Hello')
+    await seen.page.evaluate("for (let i = 0; i < 2; i += 1) document.getElementById('say').requestSubmit()")
+
+    await expect(seen.turns.last.locator('.markdown')).to_have_text('You said: Hello')
+    await expect(seen.page.locator('#dialogue > [data-live]')).to_have_count(0)
+    await expect(seen.turns).to_have_count(1)
+    assert len(await served.store.conversations()) == 1
+
+
+async def test_files_are_attached_by_button_drop_and_paste(open_page: OpenPage, served: Served):
+    """Attached files are named in the composer, can be removed, and become uploads of the turn."""
+    seen = await open_page()
+    chips = seen.page.locator('.attached .chip')
+    await seen.page.set_input_files('input[type=file]', {'name': 'a.csv', 'mimeType': 'text/csv', 'buffer': b'1,2\n'})
+    await seen.page.evaluate(PUT, ['drop', 'b.txt', 'dropped'])
+    await seen.page.evaluate(PUT, ['paste', 'image.png', 'pasted'])
+    await seen.page.evaluate(PUT, ['drop', 'c.txt', 'unwanted'])
+    await expect(chips).to_have_count(4)
+    await expect(chips.nth(0)).to_have_text('a.csv 4 B')
+    await expect(chips.nth(2)).to_contain_text('pasted-')
+    await seen.page.click('[aria-label="Remove c.txt"]')
+    await seen.say('Read them', until='You said: Read them')
+
+    await expect(chips).to_have_count(0)
+    shown = seen.turns.last.locator('.bubble .chip')
+    await expect(shown).to_have_count(1)  # each upload is a version; the turn starts from the last one
+    files = await seen.page.locator('#files button').all_inner_texts()
+    assert [name.split('-')[0] for name in files] == ['/uploads/a.csv', '/uploads/b.txt', '/uploads/pasted']
+    assert seen.problems == []
+
+
+async def test_refused_upload_keeps_prompt_and_files(open_page: OpenPage):
+    """If an upload fails, nothing is lost: the prompt and the files stay in the composer."""
+    seen = await open_page()
+    refusal = {'error': {'type': 'too_large', 'message': 'The upload is too large.'}}
+    await seen.page.route('**/uploads/*', lambda route: route.fulfill(status=413, json=refusal))
+    await seen.page.evaluate(PUT, ['drop', 'b.txt', 'dropped'])
+    await seen.send('Read it')
+
+    await expect(seen.page.locator('#problem')).to_contain_text('The upload is too large.')
+    await expect(seen.page.locator('#prompt')).to_have_value('Read it')
+    await expect(seen.page.locator('.attached .chip')).to_have_count(1)
+
+
+async def test_changed_prompt_is_a_branch_with_a_picker(open_page: OpenPage):
+    """An earlier prompt is changed and sent again: the dialogue continues on a branch, and a picker at this prompt leads
+    to the other one and back."""
+    seen = await open_page()
+    await seen.say('first', until='You said: first')
+    await seen.say('second', until='You said: second')
+    await seen.say('third', until='You said: third')
+
+    await seen.turns.nth(1).hover()
+    await seen.turns.nth(1).get_by_role('button', name='Edit').click()
+    await seen.page.fill('.prompt-form textarea', 'other')
+    await seen.page.press('.prompt-form textarea', 'Enter')
+    await expect(seen.turns.last.locator('.markdown')).to_have_text('You said: other')
+    await expect(seen.page.locator('#dialogue > [data-live]')).to_have_count(0)
+    await expect(seen.turns).to_have_count(2)
+    picker = seen.turns.nth(1).locator('.picker')
+    await expect(picker).to_contain_text('2 / 2')
+
+    await picker.get_by_role('button', name='Previous branch').click()
+    await expect(seen.turns).to_have_count(3)
+    await expect(seen.turns.last.locator('.bubble')).to_have_text('third')
+    await expect(picker).to_contain_text('1 / 2')
+    await expect(seen.page.locator('#toast')).to_contain_text('Switched to “second”.')
+    await seen.page.click('#toast button:has-text("Undo")')
+    await expect(seen.turns).to_have_count(2)
+    await expect(picker).to_contain_text('2 / 2')
+    assert seen.problems == []
+
+
+async def test_first_prompt_can_be_changed(open_page: OpenPage):
+    """The first prompt starts from the empty beginning of the conversation. Escape leaves it as it was."""
+    seen = await open_page()
+    await seen.say('first', until='You said: first')
+    await seen.turns.first.hover()
+    await seen.turns.first.get_by_role('button', name='Edit').click()
+    await seen.page.keyboard.press('Escape')
+    await expect(seen.turns.first.locator('.bubble')).to_have_text('first')
+    await seen.turns.first.get_by_role('button', name='Edit').click()
+    await seen.page.fill('.prompt-form textarea', 'better')
+    await seen.page.click('.prompt-form button:text-is("Send")')
+
+    await expect(seen.turns.first.locator('.markdown')).to_have_text('You said: better')
+    await expect(seen.turns.first.locator('.picker')).to_contain_text('2 / 2')
+
+
+@pytest.mark.parametrize('scopes', [('approve',)])
+async def test_key_without_run_scope_sees_no_composer(open_page: OpenPage, served: Served, scopes: tuple[str, ...]):
+    """A key that may only approve sees the approvals, and nothing that it may not use."""
+    seen = await open_page(key=await served.key('approve'))
+
+    await expect(seen.page.locator('#to-inbox')).to_be_visible()
+    await expect(seen.page.locator('#prompt')).to_have_count(0)
+    await expect(seen.page.locator('#problem')).to_have_count(0)
+    assert seen.problems == []

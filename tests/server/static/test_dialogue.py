@@ -1,0 +1,342 @@
+"""The dialogue on the page: Markdown, code, tool calls, thinking, images, errors and long dialogues."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from playwright.async_api import expect
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ThinkingPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.models.function import AgentInfo
+
+from pydantic_deep import StateBackend, Subagent, create_deep_agent
+from pydantic_deep.server import AnyAgent
+from pydantic_deep.server._state import OWNER
+from pydantic_deep.store import Commit, Committed, StoreUnavailableError
+from pydantic_deep.testing import ScriptedModel, call
+from tests.server.conftest import Gate, Served
+from tests.server.static.conftest import OpenPage, page_marks
+
+pytestmark = page_marks
+
+TODOS = [{'content': 'Read the table', 'status': 'completed'}, {'content': 'Write the report', 'status': 'in_progress'}]
+
+MARKDOWN = """# Sales
+
+They grew by **17 %**, see `report.md`.
+
+| month | sales |
+|---|--:|
+| April | 12 |
+| May | 14 |
+
+```python
+def growth():
+    return 17
+```
+
+- [x] read
+- [ ] check
+
+[source](https://example.com/a) [bank.com](https://evil.example/) [run](javascript:alert(1))
+
+![far](https://example.com/x.png) <b>bold</b>
+"""
+
+PIXEL = base64.b64decode(
+    'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=='
+)
+
+
+def answer(messages: Sequence[ModelMessage], info: AgentInfo) -> Any:
+    """Plan on `plan`, delegate on `delegate`, write on `write`, hold on `wait`, raise on `fail`, and echo anything else."""
+    last = messages[-1]
+    assert isinstance(last, ModelRequest)
+    requests = [each for each in messages if isinstance(each, ModelRequest)]
+    said = [str(part.content) for each in requests for part in each.parts if isinstance(part, UserPromptPart)][-1]
+    returned = [part for part in last.parts if isinstance(part, ToolReturnPart)]
+    has_task = any(tool.name == 'task' for tool in info.function_tools)
+    if any(part.tool_name == 'write_todos' for part in returned):
+        return [call('write_file', path='/report.md', content=f'# Sales\n\n{said}\n')]
+    if returned:
+        return f'Done: {returned[-1].outcome}.'
+    if said.startswith('fail'):
+        raise ValueError('inside')
+    if said.startswith('plan'):
+        return [ThinkingPart('They want a report.'), 'I plan.', call('write_todos', todos=TODOS)]
+    if said.startswith('delegate') and has_task:
+        return [call('task', subagent='finder', description='write the notes')]
+    if said.startswith('write'):
+        return [call('write_file', path='/report.md', content=f'# Sales\n\n{said}\n')]
+    if said.startswith('markdown'):
+        return MARKDOWN
+    return [call('hold')] if said.startswith('wait') else f'You said: {said}'
+
+
+@pytest.fixture
+def agents(gate: Gate) -> Mapping[str, AnyAgent]:
+    model = ScriptedModel(then=answer)
+    agent = create_deep_agent(model, tools=[gate.hold], subagents=[Subagent('finder', 'Finds facts.')])
+    return {'analyst': agent}
+
+
+async def test_turn_shows_plan_calls_and_files(open_page: OpenPage):
+    """Each call is one line that says what it does. Plan and files are beside the dialogue."""
+    seen = await open_page()
+    await seen.say('plan a report', until='Done: success.')
+
+    await expect(seen.calls).to_have_text(['Update the plan1 of 2 done✓', 'Write/report.md✓'])
+    await expect(seen.page.locator('#todos .what')).to_have_text(['Read the table', 'Write the report'])
+    await expect(seen.page.locator('#todos li').first).to_have_class('completed')
+    await seen.page.click('#files button')
+    await expect(seen.page.locator('dialog pre')).to_have_text('# Sales\n\nplan a report\n')
+    assert seen.problems == []
+
+
+async def test_opened_call_shows_its_arguments_and_result(open_page: OpenPage):
+    """A call is opened to read its arguments and its result; thinking is folded."""
+    seen = await open_page()
+    await seen.say('plan a report', until='Done: success.')
+
+    await expect(seen.page.locator('.thought')).to_be_hidden()
+    await seen.page.click('.thinking summary')
+    await expect(seen.page.locator('.thought')).to_have_text('They want a report.')
+    await seen.calls.nth(1).click()
+    opened = seen.page.locator('.call .opened')
+    await expect(opened.locator('pre')).to_have_text(
+        ['# Sales\n\nplan a report\n', 'Created /report.md: 3 lines, 23 bytes.']
+    )
+    await seen.calls.first.click()
+    await expect(opened.first.locator('.todos li')).to_have_count(2)
+
+
+async def test_answer_is_rendered_as_markdown(open_page: OpenPage, served: Served):
+    """Headings, tables, task lists, code with its language, links and images. HTML is shown as text; links to scripts are
+    no links; a link that names another host says where it leads; no image of another host is loaded."""
+    seen = await open_page()
+    await seen.send('markdown')
+    answer = seen.page.locator('#dialogue .markdown')
+
+    await expect(answer.locator('h2')).to_have_text('Sales')
+    await expect(answer.locator('strong')).to_have_text('17 %')
+    await expect(answer.locator('th')).to_have_text(['month', 'sales'])
+    await expect(answer.locator('tbody tr').last.locator('td')).to_have_text(['May', '14'])
+    await expect(answer.locator('.code .hljs-keyword').first).to_have_text('def')
+    await expect(answer.locator('input[type=checkbox]')).to_have_count(2)
+    links = await answer.locator('a').evaluate_all(
+        '(all) => all.map((each) => [each.textContent, each.href, each.rel])'
+    )
+    rel = 'noopener noreferrer nofollow'
+    assert links == [
+        ['source', 'https://example.com/a', rel],
+        ['bank.com', 'https://evil.example/', rel],
+        ['Image: far', 'https://example.com/x.png', rel],
+    ]
+    await expect(answer).to_contain_text('bank.com (evil.example)')
+    await expect(answer).to_contain_text('run (javascript:alert(1))')
+    await expect(answer).to_contain_text('<b>bold</b>')
+    assert await answer.locator('img, b').count() == 0
+    assert seen.problems == []
+
+
+async def test_code_is_copied_by_a_button(open_page: OpenPage):
+    """The button copies exactly the code."""
+    seen = await open_page()
+    await seen.page.context.grant_permissions(['clipboard-read', 'clipboard-write'])
+    await seen.send('markdown')
+    await seen.page.get_by_role('button', name='Copy').click()
+
+    await expect(seen.page.locator('.code .head button')).to_have_text('Copied')
+    assert await seen.page.evaluate('navigator.clipboard.readText()') == 'def growth():\n    return 17'
+
+
+async def test_image_of_a_version_is_shown(open_page: OpenPage, served: Served):
+    """An image that the answer names by its path is loaded from the files of the version."""
+    async with served.client(await served.key('run', 'approve')) as client:
+        path = (await client.post('/api/conversations', json={'agent': 'analyst', 'name': 'Chart'})).headers['location']
+        await client.put(f'{path}/uploads/chart.png', content=PIXEL)
+    seen = await open_page()
+    await seen.page.click('text=Chart')
+    await seen.say('![chart](/uploads/chart.png)', until='You said: ')
+
+    await expect(seen.page.locator('#dialogue .markdown img')).to_have_js_property('naturalWidth', 1)
+    await seen.page.click('#files button')
+    await expect(seen.page.locator('dialog img')).to_have_js_property('naturalWidth', 1)
+    assert seen.problems == []
+
+
+async def test_delegation_shows_the_steps_of_the_subagent(open_page: OpenPage):
+    """The steps of a subagent are nested below its delegation, at work and when the dialogue is opened again."""
+    seen = await open_page()
+    await seen.say('delegate it', until='Done: success.')
+
+    await expect(seen.calls.first).to_have_text('Delegate to finderwrite the notes✓')
+    await seen.calls.first.click()
+    await seen.page.click('text=Show the steps')
+    await expect(seen.page.locator('.steps .call > summary')).to_have_text(['Write/report.md✓'])
+    await expect(seen.page.locator('.steps .markdown')).to_have_text(['Done: success.'])
+    assert seen.problems == []
+
+
+async def test_running_call_says_that_it_is_at_work(open_page: OpenPage, gate: Gate):
+    """A call says that it is running, and the page that the agent works, until the end. The run is stopped by a button."""
+    seen = await open_page()
+    await seen.send('wait for me')
+
+    await expect(seen.calls).to_have_text(['holdrunning'])
+    await expect(seen.page.locator('.working')).to_have_text('Working')
+    await seen.page.click('#stop')
+    await expect(seen.page.locator('#stop')).to_be_hidden()
+    await expect(seen.page.locator('#dialogue')).to_contain_text('This turn was interrupted.')
+
+
+async def test_failed_run_shows_its_error_with_try_again(open_page: OpenPage):
+    """The error is in the dialogue, also after a reload. The prompt can be sent again or changed."""
+    seen = await open_page()
+    await seen.send('fail now')
+    await expect(seen.page.locator('.failure')).to_contain_text('The run failed with ValueError')
+    await expect(seen.turns.last.locator('.bubble')).to_have_text('fail now')
+
+    await seen.page.reload()
+    await expect(seen.page.locator('.failure')).to_contain_text('The last turn failed')
+    await seen.page.click('text=Try again')
+    await expect(seen.page.locator('.failure')).to_contain_text('The run failed with ValueError')
+    await seen.page.click('text=Change the prompt')
+    await expect(seen.page.locator('#prompt')).to_have_value('fail now')
+    await seen.say('better', until='You said: better')
+    await expect(seen.page.locator('.failure')).to_have_count(0)
+
+
+async def test_conversation_is_titled_by_its_first_prompt_and_can_be_reopened(open_page: OpenPage):
+    """A conversation is created with its first prompt."""
+    seen = await open_page()
+    await seen.say('Hello there', until='You said: Hello there')
+    await seen.press('c')
+    await expect(seen.page.locator('.welcome')).to_be_visible()
+    await seen.say('Another', until='You said: Another')
+    await expect(seen.page.locator('#conversations a')).to_contain_text(['Another', 'Hello there'])
+
+    await seen.page.click('#conversations a >> nth=1')
+    await expect(seen.turns).to_contain_text(['Hello there'])
+    await expect(seen.turns).to_have_count(1)
+    assert seen.problems == []
+
+
+async def test_run_started_on_another_page_can_be_watched_and_stopped(open_page: OpenPage, gate: Gate):
+    """A second page shows the run with its prompt, and stops it by a key."""
+    first = await open_page()
+    await first.send('wait for me')
+    await gate.reached.wait()
+
+    second = await open_page()
+    await second.page.click('#conversations a')
+    await expect(second.page.locator('#stop')).to_be_visible()
+    await expect(second.turns.last.locator('.bubble')).to_have_text('wait for me')
+    await second.press('s')
+    for seen in (first, second):
+        await expect(seen.page.locator('#stop')).to_be_hidden()
+        await seen.show_versions()
+        await expect(seen.page.locator('#graph circle.interrupted')).to_have_count(1)
+
+
+async def test_reopened_conversation_follows_its_active_run(open_page: OpenPage, gate: Gate):
+    """A conversation that is opened while it runs shows the events of the run."""
+    seen = await open_page()
+    await seen.send('wait for me')
+    await gate.reached.wait()
+    await seen.page.reload()
+
+    await expect(seen.calls).to_have_text(['holdrunning'])
+    gate.opened.set()
+    await expect(seen.turns.last.locator('.markdown')).to_have_text('Done: success.')
+    await expect(seen.page.locator('#stop')).to_be_hidden()
+    assert seen.problems == []
+
+
+async def test_prompt_is_enabled_after_run_events_are_gone(open_page: OpenPage, gate: Gate):
+    """A run that cannot be watched any more does not block the composer."""
+    seen = await open_page()
+    gone = {'error': {'type': 'not_found', 'message': 'Gone.'}}
+    await seen.page.route('**/api/runs/*/events*', lambda route: route.fulfill(status=404, json=gone))
+    await seen.send('wait for me')
+
+    await expect(seen.page.locator('#problem')).to_contain_text('Gone.')
+    gate.opened.set()
+
+
+async def test_lost_connection_is_reported_and_restored(open_page: OpenPage, gate: Gate):
+    """While the connection is lost, the page says so; afterwards the run is shown on."""
+    seen = await open_page()
+    events = '**/api/runs/*/events*'
+    await seen.page.route(events, lambda route: route.fulfill(status=503, json={}))
+    await seen.send('wait for me')
+    await expect(seen.page.locator('.working')).to_contain_text('The connection is lost')
+
+    await seen.page.unroute(events)
+    await expect(seen.page.locator('.working')).to_have_text('Working')
+    gate.opened.set()
+    await expect(seen.turns.last.locator('.markdown')).to_have_text('Done: success.')
+
+
+async def test_suspended_run_can_be_resumed_or_discarded(
+    open_page: OpenPage, served: Served, monkeypatch: pytest.MonkeyPatch
+):
+    """A run whose end could not be stored is resumed or discarded above the composer."""
+    seen = await open_page()
+    await seen.say('first', until='You said: first')
+    commit = served.store.commit
+
+    async def lose_ends(batch: Commit) -> Committed:
+        if batch.ends:
+            raise StoreUnavailableError('The disk is full.')
+        return await commit(batch)
+
+    for act, left in (('Discard', 0), ('Resume', 0)):
+        with monkeypatch.context() as full:  # simulates a disk that fills up during the run
+            full.setattr(served.store, 'commit', lose_ends)
+            await seen.send('second')
+            await expect(seen.page.locator('#suspended li')).to_contain_text('is suspended')
+        await expect(seen.page.locator('.failure')).to_contain_text('suspended')
+        await seen.page.click(f'#suspended button:text-is("{act}")')
+        await expect(seen.page.locator('#suspended li')).to_have_count(left)
+    await expect(seen.turns.last.locator('.markdown')).to_have_text('You said: second')
+
+
+async def test_long_dialogue_shows_its_end_first(open_page: OpenPage, served: Served):
+    """Of 2,000 messages, only the last turns are rendered; reading upwards renders more, and moves nothing."""
+    history: list[ModelMessage] = []
+    for number in range(1000):
+        history += [
+            ModelRequest(parts=[UserPromptPart(f'question {number}')]),
+            ModelResponse(parts=[TextPart(f'**answer** {number}')]),
+        ]
+    root = await served.state.agents['analyst'].create(name='Long', metadata={OWNER: 'ada'}, backend=StateBackend())
+    await root.with_messages(history, moves_head=True)
+    seen = await open_page()
+    await seen.page.click('#conversations a')
+    await expect(seen.turns.last).to_contain_text('answer 999')
+    await expect(seen.turns).to_have_count(30)
+    assert await seen.page.evaluate("document.querySelector('.scroller').scrollTop") > 0
+
+    await seen.page.evaluate("document.querySelector('.scroller').scrollTop = 0")
+    await expect(seen.page.locator('text=question 945')).to_have_count(1)
+    assert await seen.page.evaluate("document.querySelector('.scroller').scrollTop") > 0
+    count = await seen.page.evaluate("""async () => {
+        const field = document.getElementById('prompt');
+        let changes = 0;
+        new MutationObserver((all) => { changes += all.length; }).observe(document.getElementById('dialogue'), { subtree: true, childList: true });
+        for (const letter of 'typing') { field.value += letter; field.dispatchEvent(new Event('input', { bubbles: true })); }
+        await new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
+        return changes;
+    }""")
+    assert count == 0  # typing renders nothing of the dialogue

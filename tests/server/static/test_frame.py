@@ -1,0 +1,210 @@
+"""What is around a dialogue on the page: sign-in, the list of conversations, addresses, colors, phones, mounting."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+
+import pytest
+from fastapi import FastAPI
+from playwright.async_api import Browser, expect
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models.function import AgentInfo
+
+from pydantic_deep import BUNDLED_SKILLS, create_deep_agent
+from pydantic_deep.server import AnyAgent, create_app
+from pydantic_deep.store import SqlStore
+from pydantic_deep.testing import ScriptedModel
+from tests.server.conftest import Listen, Served
+from tests.server.static.conftest import OpenPage, page_marks
+
+pytestmark = page_marks
+
+
+def answer(messages: list[ModelMessage], info: AgentInfo) -> str:
+    return 'Hello.'
+
+
+@pytest.fixture
+def agents() -> Mapping[str, AnyAgent]:
+    analyst = create_deep_agent(ScriptedModel(then=answer), skills=[BUNDLED_SKILLS])
+    analyst.description = 'Reads tables.'
+    return {'analyst': analyst, 'writer': create_deep_agent(ScriptedModel(then=answer))}
+
+
+async def test_sign_in_is_in_words_for_people(open_page: OpenPage, served: Served):
+    """Without a key, the page says what an API key is and asks for it. A wrong key is refused in words, and never stays in
+    the address. Signing out forgets the key."""
+    seen = await open_page(key='pd_wrong')
+    await expect(seen.page.locator('#problem')).to_contain_text('API key')
+    assert 'pd_wrong' not in seen.page.url
+    await expect(seen.page.locator('.sign-in')).to_contain_text('Your API key shows the server who you are')
+
+    await seen.page.fill('#key', await served.key('run', 'approve'))
+    await seen.page.press('#key', 'Enter')
+    await expect(seen.page.locator('.welcome')).to_be_visible()
+    await seen.page.click('#sign-out')
+    await expect(seen.page.locator('.sign-in')).to_be_visible()
+    assert await seen.page.evaluate("sessionStorage.getItem('key')") is None
+
+
+async def test_link_with_another_key_asks_before_replacing_the_stored_key(open_page: OpenPage, served: Served):
+    """A key in a link replaces the stored key only after confirmation, and is removed from the address."""
+    seen = await open_page()
+    await expect(seen.page.locator('.welcome')).to_be_visible()
+    stored = await seen.page.evaluate("sessionStorage.getItem('key')")
+    theirs = await served.key('run', owner='mallory')
+    link = f'{seen.page.url}#key={theirs}'
+
+    await seen.page.goto(link)
+    await expect(seen.page.locator('dialog')).to_contain_text('another API key')
+    assert await seen.page.evaluate("sessionStorage.getItem('key')") == stored
+    await seen.page.click('dialog button:text-is("Cancel")')
+    await seen.page.reload()
+    assert await seen.page.evaluate("sessionStorage.getItem('key')") == stored
+    assert theirs not in seen.page.url
+
+    await seen.page.goto(link)
+    await seen.page.click('dialog button[type=submit]')
+    await seen.page.wait_for_function('(key) => sessionStorage.getItem("key") === key', arg=theirs)
+    await expect(seen.page.locator('.owner')).to_have_text('mallory')
+
+
+async def test_empty_page_introduces_the_agents(open_page: OpenPage):
+    """Before the first prompt, the page says what the chosen agent is. Another one can be chosen."""
+    seen = await open_page()
+    await expect(seen.page.locator('.welcome h2')).to_have_text('analyst')
+    await expect(seen.page.locator('.about')).to_contain_text('Reads tables.')
+    await expect(seen.page.locator('.skills .name').first).to_be_visible()
+
+    await seen.page.click('.choice >> nth=1')
+    await expect(seen.page.locator('.welcome h2')).to_have_text('writer')
+    await expect(seen.page.locator('#prompt')).to_have_attribute('placeholder', 'What should writer do?')
+    await seen.page.click('.choice >> nth=0')
+    await seen.page.click('.skill >> nth=0')
+    await expect(seen.page.locator('#prompt')).to_have_value(re.compile('^Use the skill '))
+    await seen.page.click('.choice >> nth=1')
+    await expect(seen.page.locator('.skills')).to_have_count(0)
+    await seen.say('Hi', until='Hello.')
+    await expect(seen.page.locator('.agent-name')).to_have_text('writer')
+    await expect(seen.page.locator('.bar .usage')).to_have_text('100 in · 10 out')
+
+
+async def test_conversations_are_searched_renamed_and_deleted(open_page: OpenPage, served: Served):
+    """The search is by name, in all conversations. Deleting asks first."""
+    async with served.client(await served.key('run')) as client:
+        for number in range(40):
+            await client.post('/api/conversations', json={'agent': 'analyst', 'name': f'Talk {number}'})
+    seen = await open_page()
+    rows = seen.page.locator('#conversations li')
+    await expect(rows).to_have_count(30)
+    await seen.page.click('#more')
+    await expect(rows).to_have_count(40)
+
+    await seen.page.fill('[type=search]', 'TALK 7')
+    await expect(rows).to_have_count(1)
+    await rows.first.hover()
+    await seen.page.click('[aria-label="Rename Talk 7"]')
+    await seen.page.fill('dialog input', 'Sales')
+    await seen.page.click('dialog button[type=submit]')
+    await expect(rows.locator('.name')).to_have_text('Sales')
+    await seen.page.fill('[type=search]', 'none such')
+    await expect(seen.page.locator('#list .nothing')).to_have_text('No conversation has this name.')
+
+    await seen.page.fill('[type=search]', 'sales')
+    await rows.first.hover()
+    await seen.page.click('[aria-label="Delete Sales"]')
+    await expect(seen.page.locator('dialog')).to_contain_text('This cannot be undone.')
+    await seen.page.click('dialog button:text-is("Delete")')
+    await expect(rows).to_have_count(0)
+    await seen.page.fill('[type=search]', '')
+    await seen.page.click('#more')
+    await expect(rows).to_have_count(39)
+    assert seen.problems == []
+
+
+async def test_conversations_have_addresses(open_page: OpenPage):
+    """The address of a conversation opens it; the buttons of the browser go back and forth; an unknown one is an error."""
+    seen = await open_page()
+    await seen.say('One', until='Hello.')
+    address = seen.page.url.split('#')[1]
+    await seen.page.click('#new')
+    await seen.page.go_back()
+    await expect(seen.turns.last.locator('.bubble')).to_have_text('One')
+
+    again = await open_page(at=f'#{address}')
+    await expect(again.turns.last.locator('.bubble')).to_have_text('One')
+    unknown = await open_page(at='#/c/00000000-0000-0000-0000-000000000000')
+    await expect(unknown.page.locator('#problem')).to_contain_text('does not exist')
+
+
+async def test_page_follows_the_system_color_scheme_unless_chosen(open_page: OpenPage):
+    """The colors are those of the system until a person chooses, and the choice is kept."""
+    color = 'getComputedStyle(document.body).backgroundColor'
+    seen = await open_page()
+    await expect(seen.page.locator('.welcome')).to_be_visible()
+
+    assert await seen.page.evaluate(color) == 'rgb(255, 255, 255)'
+    assert await (await open_page(dark=True)).page.evaluate(color) == 'rgb(22, 20, 27)'
+    await seen.page.click('#theme')
+    await seen.page.click('#theme')
+    await expect(seen.page.locator('#theme')).to_have_attribute('aria-label', 'Colors: dark')
+    assert await seen.page.evaluate(color) == 'rgb(22, 20, 27)'
+    await seen.page.reload()
+    await expect(seen.page.locator('.welcome')).to_be_visible()
+    assert await seen.page.evaluate(color) == 'rgb(22, 20, 27)'
+
+
+async def test_small_screen_shows_one_view_at_a_time(open_page: OpenPage):
+    """On a phone, the list is opened by a button, versions are below each other, and nothing is wider than the screen."""
+    seen = await open_page(width=390, height=760)
+    await seen.say('Hello', until='Hello.')
+    width = 'document.documentElement.scrollWidth'
+
+    await expect(seen.page.locator('#list')).to_be_hidden()
+    await seen.page.click('.only-narrow')
+    await expect(seen.page.locator('#list')).to_be_visible()
+    await seen.page.click('#conversations a')
+    await expect(seen.page.locator('#list')).to_be_hidden()
+    assert await seen.page.evaluate(width) <= 390
+    await seen.show_versions()
+    await seen.page.click('#graph .version >> nth=0')
+    await expect(seen.page.locator('#graph')).to_be_hidden()
+    assert await seen.page.evaluate(width) <= 390
+    await seen.page.click('text=All versions')
+    await expect(seen.page.locator('#graph')).to_be_visible()
+
+
+async def test_page_works_under_a_path(browser: Browser, store: SqlStore, served: Served, listen: Listen):
+    """Mounted into another application, the page uses addresses below its path only."""
+    inner = create_app(served.state.agents, store)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
+        async with inner.router.lifespan_context(inner):
+            yield
+
+    outer = FastAPI(lifespan=lifespan)
+    outer.mount('/deep', inner)
+    async with outer.router.lifespan_context(outer), listen(outer) as url:
+        page = await browser.new_page()
+        paths: list[str] = []
+        page.on('request', lambda request: paths.append(request.url.removeprefix(url)))
+        await page.goto(f'{url}/deep/#key={await served.key("run")}')
+        await page.fill('#prompt', 'Hi')
+        await page.press('#prompt', 'Enter')
+        await expect(page.locator('#dialogue .markdown')).to_have_text('Hello.')
+    assert all(path.startswith('/deep/') for path in paths)
+
+
+async def test_keys_are_listed(open_page: OpenPage):
+    """`?` lists the keys; `/` goes to the prompt; Escape closes."""
+    seen = await open_page()
+    await expect(seen.page.locator('.welcome')).to_be_visible()
+    await seen.press('?')
+    await expect(seen.page.locator('dialog')).to_contain_text('stop the run')
+    await seen.page.keyboard.press('Escape')
+    await expect(seen.page.locator('dialog')).to_have_count(0)
+    await seen.press('/')
+    await expect(seen.page.locator('#prompt')).to_be_focused()

@@ -1,0 +1,184 @@
+"""Versions on the page: the graph, what a version contains, comparisons, rewinding, branches and merges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from playwright.async_api import expect
+from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart, UserPromptPart
+from pydantic_ai.models.function import AgentInfo
+
+from pydantic_deep import create_deep_agent
+from pydantic_deep.server import AnyAgent
+from pydantic_deep.testing import ScriptedModel, call
+from tests.server.static.conftest import OpenPage, Seen, page_marks
+
+pytestmark = page_marks
+
+TODOS = [{'content': 'Write it', 'status': 'completed'}]
+
+
+def answer(messages: Sequence[ModelMessage], info: AgentInfo) -> Any:
+    """Write the prompt into `/report.md`, and on `aside` into another file."""
+    last = messages[-1]
+    assert isinstance(last, ModelRequest)
+    said = [str(part.content) for part in last.parts if isinstance(part, UserPromptPart)]
+    if any(isinstance(part, ToolReturnPart) for part in last.parts):
+        return 'Done.'
+    path = '/aside.md' if 'aside' in said[-1] else '/report.md'
+    return [call('write_todos', todos=TODOS), call('write_file', path=path, content=f'# Sales\n\n{said[-1]}\n')]
+
+
+@pytest.fixture
+def agents() -> Mapping[str, AnyAgent]:
+    return {'analyst': create_deep_agent(ScriptedModel(then=answer))}
+
+
+async def with_two_turns(open_page: OpenPage) -> Seen:
+    """Open the page, run two turns, and show the versions."""
+    seen = await open_page()
+    await seen.say('write one', until='Done.')
+    await seen.say('write two', until='Done.')
+    await seen.show_versions()
+    return seen
+
+
+async def choose(seen: Seen, at: int) -> None:
+    """Click a version of the graph, counted from the newest."""
+    await seen.page.click(f'#graph .version >> nth={at}')
+    await expect(seen.page.locator('#graph .version').nth(at)).to_have_attribute('aria-current', 'true')
+
+
+async def branch(seen: Seen, at: int, prompt: str) -> None:
+    """Start a branch from a version with a prompt, and show the versions again."""
+    await choose(seen, at)
+    await seen.page.click('text=Branch from here')
+    await seen.page.fill('.branch-form textarea', prompt)
+    await seen.page.click('.branch-form button[type=submit]')
+    await expect(seen.turns.last.locator('.bubble')).to_have_text(prompt)
+    await expect(seen.turns.last.locator('.markdown')).to_have_text('Done.')
+    await expect(seen.page.locator('#dialogue > [data-live]')).to_have_count(0)
+    await seen.show_versions()
+
+
+async def test_rewind_and_branch_from_the_graph(open_page: OpenPage):
+    """The graph names turns by their prompts. Rewinding moves the head and can be undone; a branch has a lane."""
+    seen = await with_two_turns(open_page)
+    await expect(seen.versions).to_have_text(['write two', 'write one', 'Beginning'])
+
+    await choose(seen, 1)
+    await seen.page.click('text=Rewind to here')
+    await expect(seen.page.locator('#toast')).to_contain_text('Rewound to “write one”.')
+    await expect(seen.page.locator('#graph .version >> nth=1')).to_contain_text('current')
+    await seen.page.click('#toast button:has-text("Undo")')
+    await expect(seen.page.locator('#graph .version >> nth=0')).to_contain_text('current')
+
+    await branch(seen, 1, 'write three')
+    await expect(seen.versions).to_have_text(['write three', 'write two', 'write one', 'Beginning'])
+    await expect(seen.page.locator('#graph circle.head')).to_have_count(1)
+    await expect(seen.page.locator('#graph path')).to_have_count(3)
+    assert seen.problems == []
+
+
+async def test_version_shows_its_dialogue_changes_files_plan_and_cost(open_page: OpenPage):
+    """A click on a version shows what it contains, without moving the head."""
+    seen = await with_two_turns(open_page)
+    await choose(seen, 1)
+    panel = seen.page.locator('[role=tabpanel]')
+
+    await expect(panel.locator('.bubble')).to_have_text(['write one'])
+    await seen.page.click('[role=tab]:text-is("Changes")')
+    await expect(panel.locator('.diff td.added')).to_have_text(['# Sales', '', 'write one'])
+    await seen.page.click('[role=tab]:text-is("Files")')
+    await expect(panel.locator('.file')).to_have_text(['/report.md'])
+    await seen.page.click('[role=tab]:text-is("Plan")')
+    await expect(panel.locator('.what')).to_have_text(['Write it'])
+    await seen.page.click('[role=tab]:text-is("Cost")')
+    await expect(panel.locator('tbody tr')).to_have_count(2)
+    await expect(panel.locator('tfoot')).to_contain_text('unknown')  # a scripted model has no price
+    await expect(seen.page.locator('#graph .version >> nth=0')).to_contain_text('current')
+    assert seen.problems == []
+
+
+async def test_two_versions_are_compared(open_page: OpenPage):
+    """A comparison shows files side by side, the dialogues, the plans and the usage."""
+    seen = await with_two_turns(open_page)
+    await choose(seen, 1)
+    await seen.page.select_option('.compare select', label='write two (current)')
+    found = seen.page.locator('#difference')
+
+    row = found.locator('.diff tr', has=seen.page.locator('.removed'))
+    await expect(row.locator('td')).to_have_text(['3', 'write one', '3', 'write two'])
+    await expect(found.locator('.two').first.locator('.after .bubble')).to_have_text(['write two'])
+    await expect(found.locator('.two').last.locator('.what')).to_have_text(['Write it', 'Write it'])
+    await expect(found.locator('tbody tr', has_text='Requests').last.locator('td')).to_have_text(['2', '4', '+2'])
+    await seen.page.click('text=Swap')
+    await expect(row.locator('td')).to_have_text(['3', 'write two', '3', 'write one'])
+    assert seen.problems == []
+
+
+async def test_branches_are_merged_and_the_merge_is_undone(open_page: OpenPage):
+    """Another branch is merged into the head without conflicts, and the merge is undone."""
+    seen = await with_two_turns(open_page)
+    await branch(seen, 1, 'write aside')
+    await choose(seen, 1)
+    await seen.page.click('text=Merge into current')
+
+    await expect(seen.versions.first).to_have_text('Merged')
+    await expect(seen.page.locator('#graph path')).to_have_count(5)
+    await seen.page.click('#toast button:has-text("Undo")')
+    await expect(seen.page.locator('#graph .version >> nth=1')).to_contain_text('current')
+
+
+@pytest.mark.parametrize(('side', 'text'), [('Keep the current file', 'write three'), ('Take the file', 'write two')])
+async def test_conflicts_are_resolved_on_the_page(open_page: OpenPage, side: str, text: str):
+    """If both versions changed a file, the person sees the difference and chooses which file to keep."""
+    seen = await with_two_turns(open_page)
+    await branch(seen, 1, 'write three')
+    await choose(seen, 1)
+    await seen.page.click('text=Merge into current')
+    dialog = seen.page.locator('dialog')
+    await expect(dialog).to_contain_text('Both versions changed the same file.')
+    await expect(dialog.locator('legend')).to_contain_text('/report.md')
+    await expect(dialog.locator('.diff')).to_contain_text('write two')
+    await expect(dialog.get_by_role('button', name='Merge')).to_be_disabled()
+
+    await dialog.get_by_text(side).click()
+    await dialog.get_by_role('button', name='Merge').click()
+    await expect(seen.versions.first).to_have_text('Merged')
+    await seen.page.click('text=Dialogue >> nth=0')
+    await seen.page.click('#files button >> nth=0')
+    await expect(dialog.locator('pre')).to_contain_text(text)
+
+
+async def test_versions_are_usable_by_keyboard(open_page: OpenPage):
+    """`v` shows the versions, `j` and `k` go through them, Enter chooses, and the tabs follow the arrow keys."""
+    seen = await open_page()
+    await seen.say('write one', until='Done.')
+    await seen.press('v')
+    await expect(seen.versions.first).to_be_visible()
+    await seen.page.keyboard.press('j')
+    await seen.page.keyboard.press('j')
+    await seen.page.keyboard.press('Enter')
+    await expect(seen.page.locator('.version-pane h2')).to_have_text('Beginning')
+    await seen.page.focus('[role=tab][aria-selected=true]')
+    await seen.page.keyboard.press('ArrowRight')
+    await expect(seen.page.locator('[role=tab]:text-is("Changes")')).to_be_focused()
+    await seen.press('v')
+    await expect(seen.page.locator('#dialogue')).to_be_visible()
+
+
+async def test_versions_have_addresses(open_page: OpenPage, served: Any):
+    """The address of a version or a comparison opens it, with its conversation."""
+    seen = await with_two_turns(open_page)
+    await choose(seen, 1)
+    version = seen.page.url.split('#')[1]
+    await seen.page.select_option('.compare select', label='write two (current)')
+    comparison = seen.page.url.split('#')[1]
+
+    again = await open_page(at=f'#{version}')
+    await expect(again.page.locator('.version-pane h2')).to_have_text('write one')
+    other = await open_page(at=f'#{comparison}')
+    await expect(other.page.locator('#difference .diff')).to_contain_text('write two')

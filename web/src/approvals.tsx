@@ -1,0 +1,197 @@
+// Pending calls. A card shows the complete `view` of an approval, and an answer carries the digest of the displayed view.
+
+import { useEffect, useRef, useState } from 'preact/hooks';
+
+import { growing } from './composer';
+import { DiffView } from './diff';
+import { Icon } from './icons';
+import { getExactly, parseExactly, Refused } from './server';
+import { type Answer, type Card, cards, decide, fail, go, guarded, problem, route, tidy, titleOf } from './state';
+import { ago, hasInvisible, moment, Pieces, plainLines, readableJson, Text } from './text';
+import type { Approval, Args, Argument, Escaped, Preview, View } from './types';
+
+export function Inbox() {
+  const wanted = route.value.view === 'inbox' ? route.value.approval : null;
+  const hasCards = cards.value.length > 0;
+  useEffect(() => {
+    const all = cardElements();
+    const card = all.find((each) => each.dataset['approval'] === wanted) ?? all[0];
+    if (card && !document.activeElement?.closest('.card')) focusCard(card);
+  }, [wanted, hasCards]);
+  return <div class="scroller"><section id="inbox" class="column">
+    <h2>Approvals</h2>
+    <p class="faint">Calls that wait for your decision, in all conversations.</p>
+    <div id="approvals">{cards.value.map((card) => <ApprovalCard key={card.key} card={card} isInbox />)}</div>
+    {cards.value.length === 0 && <p class="nothing">No approvals are pending.</p>}
+  </section></div>;
+}
+
+/** `data-approval` is on cards that can be answered; answered ones keep their place, without buttons. */
+export function ApprovalCard({ card, isInbox = false }: { card: Card; isInbox?: boolean }) {
+  const { approval, settled } = card;
+  const { view } = approval;
+  const root = useRef<HTMLElement>(null);
+  const [form, setForm] = useState<'deny' | 'edit' | null>(null);
+  const [isBusy, setBusy] = useState(false);
+  const isOpen = settled === null;
+  const answer = async (given: Answer) => {
+    if (!isOpen || isBusy) return; // already answered, or being answered
+    root.current!.focus(); // a button may be removed
+    setForm(null);
+    setBusy(true);
+    await decide(card, root.current!.dataset['digest']!, given);
+    setBusy(false);
+  };
+  // The second click of a double click may be meant for what was there before.
+  const click = (act: () => void) => (event: MouseEvent) => { if (event.detail < 2) act(); };
+  const takes = (decision: string) => approval.decisions.includes(decision);
+  return <article class={settled === null ? 'card' : 'card settled'} ref={root} tabIndex={0} aria-busy={isBusy} aria-label={`Approval of ${view.tool.join('')}`}
+    data-approval={isOpen ? approval.id : undefined} data-digest={view.digest}>
+    <header>
+      <h3>{view.path.map((name) => <><Pieces of={name} /> › </>)}<Pieces of={view.tool} /></h3>
+      <p class="faint"><Text of={approval.agent} /> asked <time dateTime={approval.created_at} title={moment(approval.created_at)}>{ago(approval.created_at)}</time>
+        {approval.expires_at && <>, until {moment(approval.expires_at)}</>}
+        {isInbox && <> in <a href={`#/c/${approval.conversation_id}`}><Text of={titleOf(approval.conversation_id) ?? 'its conversation'} /></a></>}</p>
+    </header>
+    {view.preview && isSaid(view.preview.notice) && <p class="warn"><Pieces of={view.preview.notice} /></p>}
+    {view.escapes > 0 && <p class="warn">{view.escapes === 1 ? 'One character is invisible, and is shown as ' : `${view.escapes.toLocaleString('en')} characters are invisible, and are shown as `}
+      <span class="escape">{view.escapes === 1 ? 'an escape' : 'escapes'}</span>.</p>}
+    {view.arguments.map((argument) => <ArgumentView argument={argument} preview={view.preview} />)}
+    {view.preview && <PreviewView view={view} preview={view.preview} />}
+    <p class="says" role="status">{settled}</p>
+    {form === 'deny' && isOpen && <DenyForm answer={answer} close={() => { setForm(null); root.current!.focus(); }} />}
+    {form === 'edit' && isOpen && <EditForm approval={approval} answer={answer} close={() => { setForm(null); root.current!.focus(); }} />}
+    <div class="acts" hidden={form !== null}>
+      {takes('approve') && <button type="button" class="main" data-act="approve" disabled={!isOpen} onClick={click(() => void answer({ decision: 'approve' }))}><Icon name="check" />Approve <kbd>y</kbd></button>}
+      {takes('deny') && <button type="button" data-act="deny" disabled={!isOpen} onClick={click(() => setForm('deny'))}><Icon name="close" />Deny <kbd>n</kbd></button>}
+      {takes('edit') && <button type="button" data-act="edit" disabled={!isOpen} onClick={click(() => setForm('edit'))}><Icon name="edit" />Edit <kbd>e</kbd></button>}
+    </div>
+  </article>;
+}
+
+const isSaid = (text: Escaped) => text.some((piece) => piece !== '');
+
+function ArgumentView({ argument, preview }: { argument: Argument; preview: Preview | null }) {
+  const { value } = argument;
+  const ends = value.at(-1)!.endsWith('\n');
+  const lines = value.reduce((sum, piece) => sum + piece.split('\n').length - 1, ends ? 0 : 1);
+  const aside = !isSaid(value) ? '(empty)' : lines > 1 && !ends && argument.kind === 'text' ? '(no newline at its end)' : null;
+  const name = <><span class="name"><Pieces of={argument.name} /></span>{argument.kind === 'json' && <span class="faint"> JSON</span>}</>;
+  const shown = <pre class="value" tabIndex={0}><Pieces of={value} />{aside && <span class="aside" data-says={aside} />}</pre>;
+  if (argument.in_preview && preview?.kind === 'diff') {
+    return <details class="argument"><summary>{name}<span class="faint"> {lines.toLocaleString('en')} lines, all of them in the diff below</span></summary>{shown}</details>;
+  }
+  return <div class={lines > 1 ? 'argument' : 'argument short'}><div>{name}{lines > 20 && <span class="faint"> {lines.toLocaleString('en')} lines</span>}</div>{shown}</div>;
+}
+
+/** A command that is an argument is shown with the arguments. */
+function PreviewView({ view, preview }: { view: View; preview: Preview }) {
+  const isShown = preview.kind === 'command' && view.arguments.some((argument) => argument.in_preview);
+  return <div class="preview">
+    {isSaid(preview.text) && !isShown && <pre class="text" tabIndex={0}><Pieces of={preview.text} /></pre>}
+    {preview.diff && <DiffView diff={preview.diff} isNarrow />}
+  </div>;
+}
+
+interface FormProps { answer: (given: Answer) => void; close: () => void }
+
+const closing = (close: () => void) => (event: KeyboardEvent) => { if (event.key === 'Escape') { event.stopPropagation(); close(); } };
+
+function DenyForm({ answer, close }: FormProps) {
+  const field = useRef<HTMLInputElement>(null);
+  useEffect(() => field.current!.select(), []);
+  return <form class="answer-form" onKeyDown={closing(close)} onSubmit={(event) => { event.preventDefault(); answer({ decision: 'deny', reason: field.current!.value }); }}>
+    <label>Reason for the agent <input ref={field} name="reason" required autocomplete="off" defaultValue="A person denied this call." /></label>
+    <div class="acts"><button type="submit" class="main">Deny</button><button type="button" class="quiet" onClick={close}>Cancel</button></div>
+  </form>;
+}
+
+interface Field { name: string; value: unknown; kind: 'text' | 'flag' | 'json'; shown: string }
+
+/** A text that a field would not show as it is, such as one with a carriage return, is edited as JSON. */
+function fieldsOf(args: Args): Field[] {
+  return Object.entries(args).map(([name, value]) => {
+    if (typeof value === 'string' && !hasInvisible(value)) return { name, value, kind: 'text', shown: value };
+    if (typeof value === 'boolean') return { name, value, kind: 'flag', shown: String(value) };
+    return { name, value, kind: 'json', shown: readableJson(value) };
+  });
+}
+
+function EditForm({ approval, answer, close }: FormProps & { approval: Approval }) {
+  const form = useRef<HTMLFormElement>(null);
+  const [fields, setFields] = useState<Field[] | null>(null);
+  useEffect(() => {
+    getExactly<Approval>(`approvals/${approval.id}`).then(({ args }) => setFields(fieldsOf(args)), (error: unknown) => { fail(error); close(); });
+  }, []);
+  useEffect(() => {
+    if (fields === null) return;
+    for (const field of form.current!.querySelectorAll('textarea')) growing(field);
+    form.current!.querySelector<HTMLElement>('[name]')?.focus();
+  }, [fields]);
+  const submit = guarded(async () => {
+    const given = new FormData(form.current!);
+    const args = Object.fromEntries(fields!.map((field, at) => {
+      const text = String(given.get(String(at))).replaceAll('\r\n', '\n'); // a form sends the line breaks of its platform
+      return [field.name, text === field.shown ? field.value : parse(field, text)];
+    }));
+    answer({ decision: 'edit', args });
+  });
+  return <form class="answer-form" ref={form} onKeyDown={closing(close)} onSubmit={(event) => { event.preventDefault(); void submit(); }}>
+    <p>The call runs with these arguments instead.</p>
+    {fields?.map(({ name, kind, shown }, at) => <label><span class="name"><Text of={name} />{kind === 'json' && <span class="faint"> JSON</span>}</span>
+      {kind === 'flag' ? <select name={String(at)}>{['true', 'false'].map((each) => <option selected={each === shown}>{each}</option>)}</select>
+        : <textarea name={String(at)} rows={1} spellcheck={false} defaultValue={shown} onInput={(event) => growing(event.currentTarget)} />}</label>)}
+    <div class="acts"><button type="submit" class="main" disabled={fields === null}>Run with these</button><button type="button" class="quiet" onClick={close}>Cancel</button></div>
+  </form>;
+}
+
+function parse({ name, kind }: Field, text: string): unknown {
+  if (kind === 'text') return text;
+  try { return parseExactly(text); } catch (error) {
+    throw new Refused(0, { message: `“${plainLines(name)}” is not valid JSON: ${(error as Error).message}` });
+  }
+}
+
+// Keys: only a focused, visible call is answered. On a phone, something else may cover it.
+
+export const cardElements = () => [...document.querySelectorAll<HTMLElement>('[data-approval]')].filter((card) => card.getClientRects().length > 0);
+
+export function pressOnCard(act: 'approve' | 'deny' | 'edit'): void {
+  const card = cardElements().find((each) => each === document.activeElement || each.contains(document.activeElement));
+  if (!card) problem.value = 'No call is focused. Press a to go to the pending calls.';
+  else if (act === 'approve' && !showEnd(card)) problem.value = 'This call continues below. Read on, and press y at its end.';
+  else card.querySelector<HTMLButtonElement>(`[data-act="${act}"]:enabled`)?.click();
+}
+
+/** Return whether the end of a card is visible. If it is not, scroll to the next part. */
+function showEnd(card: HTMLElement): boolean {
+  const scroller = card.closest<HTMLElement>('.scroller')!;
+  const box = scroller.getBoundingClientRect();
+  const end = card.querySelector('.acts')!.getBoundingClientRect();
+  const isSeen = end.top >= box.top && end.bottom <= box.bottom + 1;
+  if (end.bottom > box.bottom) scroller.scrollBy({ top: Math.min(box.height * 0.8, end.bottom - box.bottom + 8) });
+  else if (!isSeen) card.scrollIntoView({ block: 'end' });
+  return isSeen;
+}
+
+/** Focus a card. One that is taller than its list is scrolled to its beginning. */
+export function focusCard(card: HTMLElement): void {
+  card.focus({ preventScroll: true });
+  card.scrollIntoView({ block: card.offsetHeight > card.closest<HTMLElement>('.scroller')!.clientHeight ? 'start' : 'nearest' });
+}
+
+/** Go to the next or the previous call. Answered ones disappear then. */
+export function stepCards(by: number): void {
+  const all = cardElements();
+  const current = document.activeElement?.closest<HTMLElement>('.card') ?? null;
+  const order = [...document.querySelectorAll<HTMLElement>('.card')].filter((card) => card === current || all.includes(card));
+  const at = current ? order.indexOf(current) : -1;
+  const next = order[Math.min(Math.max(at + by, 0), order.length - 1)];
+  if (next) focusCard(next);
+  tidy();
+}
+
+export const goToInbox = () => {
+  if (cardElements().length > 0) focusCard(cardElements()[0]!);
+  else go('#/a');
+};

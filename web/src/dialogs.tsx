@@ -1,0 +1,96 @@
+// Dialogs, and the notice of what was just done.
+
+import { signal } from '@preact/signals';
+import type { ComponentChildren } from 'preact';
+import { useEffect, useRef } from 'preact/hooks';
+
+import { Icon } from './icons';
+import { Code, imageType } from './markdown';
+import { getBlob, urlPath } from './server';
+import { guarded, toast } from './state';
+import { readText, Text } from './text';
+import type { FileInfo } from './types';
+
+/** The open dialog, which Escape closes. */
+export const dialog = signal<{ title: ComponentChildren; content: ComponentChildren } | null>(null);
+
+export const close = () => { dialog.value = null; };
+
+export function Dialog() {
+  const root = useRef<HTMLDialogElement>(null);
+  const shown = dialog.value;
+  useEffect(() => { if (shown) root.current!.showModal(); }, [shown]);
+  if (!shown) return null;
+  return <dialog ref={root} aria-labelledby="dialog-title" onClose={close} onClick={(event) => { if (event.target === root.current) close(); }}>
+    <header><h2 id="dialog-title">{shown.title}</h2><button type="button" class="quiet" aria-label="Close" onClick={close}><Icon name="close" /></button></header>
+    <div class="content">{shown.content}</div>
+  </dialog>;
+}
+
+/** Ask a person who may regret what comes. */
+export function confirm(title: string, text: ComponentChildren, answer: string, act: () => void): void {
+  dialog.value = { title, content: <form onSubmit={(event) => { event.preventDefault(); close(); act(); }}>
+    <p>{text}</p>
+    <div class="acts"><button type="submit" class="main danger">{answer}</button><button type="button" class="quiet" onClick={close}>Cancel</button></div>
+  </form> };
+}
+
+/** Ask for one line. */
+export function askLine(title: string, label: string, value: string, answer: string, act: (text: string) => void): void {
+  const submit = (event: SubmitEvent) => {
+    event.preventDefault();
+    close();
+    act(String(new FormData(event.currentTarget as HTMLFormElement).get('text')).trim());
+  };
+  dialog.value = { title, content: <form onSubmit={submit}>
+    <label>{label} <input name="text" required maxLength={200} defaultValue={value} autocomplete="off" /></label>
+    <div class="acts"><button type="submit" class="main">{answer}</button><button type="button" class="quiet" onClick={close}>Cancel</button></div>
+  </form> };
+}
+
+const KEYS: [string, string][] = [
+  ['/', 'write a prompt'], ['Enter', 'send'], ['Shift+Enter', 'a new line'], ['c', 'a new conversation'], ['v', 'versions, or back to the dialogue'],
+  ['a', 'go to the pending calls'], ['j, k', 'next, previous'], ['y, n, e', 'approve, deny, edit the focused call'], ['s', 'stop the run'],
+  ['?', 'these keys'],
+];
+
+export const showKeys = () => {
+  dialog.value = { title: 'Keys', content: <dl class="keys">{KEYS.map(([key, does]) => <div><dt><kbd>{key}</kbd></dt><dd>{does}</dd></div>)}</dl> };
+};
+
+/** The limit for files that the page shows. */
+const MAX_BYTES = 1_000_000;
+
+export const showFile = guarded(async (version: string, file: FileInfo) => {
+  const title = <Text of={file.path} />;
+  if (file.size_bytes > MAX_BYTES) {
+    dialog.value = { title, content: <p>More than 1 MB: download the files to read it.</p> };
+    return;
+  }
+  const blob = await getBlob(`versions/${version}/files${urlPath(file.path)}`);
+  const type = imageType(file.path);
+  const text = type ? null : readText(await blob.arrayBuffer());
+  dialog.value = { title, content: type ? <Picture blob={new Blob([blob], { type })} />
+    : text === null ? <p>Not a text in UTF-8.</p> : <Code language={file.path.split('/').at(-1)!.split('.').slice(1).at(-1) ?? ''} text={text} /> };
+});
+
+function Picture({ blob }: { blob: Blob }) {
+  const image = useRef<HTMLImageElement>(null);
+  useEffect(() => {
+    const url = image.current!.src = URL.createObjectURL(blob);
+    return () => URL.revokeObjectURL(url);
+  }, [blob]);
+  return <img ref={image} alt="The file as an image" />;
+}
+
+export function Toast() {
+  const shown = toast.value;
+  useEffect(() => {
+    if (!shown) return undefined;
+    const timer = setTimeout(() => { if (toast.value === shown) toast.value = null; }, 12_000);
+    return () => clearTimeout(timer);
+  }, [shown]);
+  return <div id="toast" role="status">{shown && <div class="toast"><span><Text of={shown.text} /></span>
+    {shown.undo && <button type="button" onClick={() => { toast.value = null; void shown.undo!(); }}><Icon name="undo" />Undo</button>}
+    <button type="button" class="quiet" aria-label="Dismiss" onClick={() => { toast.value = null; }}><Icon name="close" /></button></div>}</div>;
+}

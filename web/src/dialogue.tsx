@@ -1,0 +1,168 @@
+// The dialogue: its turns, the running one, and the calls that are pending in it.
+
+import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
+
+import { ApprovalCard } from './approvals';
+import { growing } from './composer';
+import { Icon } from './icons';
+import { memo } from './memo';
+import { cards, endSuspended, isConnectionLost, live, moveHead, open, resend, draft, may } from './state';
+import { count, Lines, moment, Text } from './text';
+import { ItemView, MediaList } from './tools';
+import { nameOf, newestBelow, type Place, placesOf, type Turn } from './transcript';
+import type { Version } from './types';
+
+/** How many turns are shown at first, and added each time the person reads upwards. */
+const PAGE = 30;
+
+export function Dialogue() {
+  const scroller = useRef<HTMLDivElement>(null);
+  const top = useRef<HTMLDivElement>(null);
+  const isAtEnd = useRef(true);
+  const heightBefore = useRef<number | null>(null);
+  const [shown, setShown] = useState(PAGE);
+  const conversation = open.value;
+  const turns = conversation?.turns ?? [];
+  const running = live.value;
+  const place = conversation ? placesOf(conversation.versions, conversation.details.head) : () => null;
+  const from = Math.max(0, turns.length - shown);
+  const id = conversation?.details.id;
+  const own = cards.value.filter((card) => card.approval.conversation_id === id);
+
+  useEffect(() => { setShown(PAGE); isAtEnd.current = true; }, [id]);
+  useEffect(() => {
+    if (from === 0) return undefined;
+    const observer = new IntersectionObserver(([entry]) => {
+      if (!entry?.isIntersecting) return;
+      heightBefore.current = scroller.current!.scrollHeight;
+      setShown((now) => now + PAGE);
+    }, { root: scroller.current, rootMargin: '400px' });
+    observer.observe(top.current!);
+    return () => observer.disconnect();
+  }, [from]);
+  useLayoutEffect(() => {
+    const box = scroller.current!;
+    if (heightBefore.current !== null) box.scrollTop += box.scrollHeight - heightBefore.current; // what was read stays where it is
+    else if (isAtEnd.current) box.scrollTop = box.scrollHeight;
+    heightBefore.current = null;
+  });
+  // Whoever reads upwards is not pulled down by new text.
+  const onScroll = () => { const box = scroller.current!; isAtEnd.current = box.scrollHeight - box.scrollTop - box.clientHeight < 80; };
+
+  const liveCalls = new Set(running?.items.flatMap((item) => item.kind === 'call' ? [item.id] : []));
+  return <div class="scroller" ref={scroller} onScroll={onScroll}>
+    <div ref={top} />
+    {from > 0 && <p class="note center">{count(from, 'earlier turn')} above</p>}
+    <ol id="dialogue" aria-label="Dialogue">
+      {turns.slice(from).map((turn) => <TurnView key={turn.key} turn={turn} place={place(turn.at)} versionId={conversation!.details.head}
+        isLast={turn === turns.at(-1)} hidden={turn === turns.at(-1) && running ? liveCalls : NONE} canChange={!running?.isRunning && may('run')} />)}
+      {running && <li class="turn" data-live={String(running.isRunning)}>
+        {running.prompt && <PromptView text={running.prompt.text} media={running.prompt.media} files={[]} />}
+        <div class="answer" aria-live="polite" aria-busy={running.isRunning}>
+          {running.items.map((item, at) => <ItemView key={at} item={item} versionId={conversation?.details.head ?? null} runId={null} isPending={running.isRunning} />)}
+          {running.isRunning && <p class="working" role="status"><span class="spinner" aria-hidden="true" />
+            {isConnectionLost.value ? 'The connection is lost. The run continues; this page is reconnecting.' : 'Working'}</p>}
+          {running.error !== null && <div class="failure" role="alert">
+            <p><Lines of={running.error} /></p>
+            <Retry />
+          </div>}
+        </div>
+      </li>}
+    </ol>
+    <Suspended />
+    {own.length > 0 && <section aria-label="Calls that wait for your decision" class="pending">{own.map((card) => <ApprovalCard key={card.key} card={card} />)}</section>}
+    <Protected version={conversation?.versions.find((version) => version.is_head)} />
+  </div>;
+}
+
+const NONE = new Set<string>();
+
+function Retry() {
+  const { prompt, base } = live.value!;
+  const text = prompt?.text ?? open.value?.turns.at(-1)?.prompt?.text;
+  if (text === undefined || !may('run')) return null;
+  return <div class="acts">
+    <button type="button" onClick={() => resend(text, base)}><Icon name="retry" />Try again</button>
+    <button type="button" class="quiet" onClick={() => { draft.value = { text }; }}><Icon name="edit" />Change the prompt</button>
+  </div>;
+}
+
+interface TurnProps { turn: Turn; place: Place | null; versionId: string | null; isLast: boolean; hidden: Set<string>; canChange: boolean }
+
+const TurnView = memo<TurnProps>((props) => <TurnItem {...props} />, (before, next) => before.turn === next.turn && before.hidden === next.hidden
+  && before.versionId === next.versionId && before.canChange === next.canChange && before.place?.own === next.place?.own
+  && before.place?.alternatives.length === next.place?.alternatives.length);
+
+function TurnItem({ turn, place, versionId, hidden, canChange }: TurnProps) {
+  const [isEditing, setEditing] = useState(false);
+  const uploads = place?.base.kind === 'edit' ? (place.base.files_changed ?? []).filter((path) => path.startsWith('/uploads/')) : [];
+  const edit = canChange && place ? () => setEditing(true) : null;
+  return <li class="turn">
+    {turn.prompt && (isEditing ? <PromptForm text={turn.prompt.text} base={place!.base.id} close={() => setEditing(false)} />
+      : <PromptView text={turn.prompt.text} media={turn.prompt.media} files={uploads} edit={edit} place={canChange ? place : null} />)}
+    <div class="answer">
+      {turn.items.filter((item) => item.kind !== 'call' || item.outcome !== null || !hidden.has(item.id)).map((item, at) =>
+        <ItemView key={at} item={item} versionId={versionId} runId={place?.own.run_id ?? null} isPending={false} />)}
+      {place?.own.state === 'interrupted' && <p class="note">This turn was interrupted. What was done is kept.</p>}
+    </div>
+  </li>;
+}
+
+interface PromptProps { text: string; media: { type: string; data: string | null }[]; files: string[]; edit?: (() => void) | null; place?: Place | null }
+
+function PromptView({ text, media, files, edit = null, place = null }: PromptProps) {
+  return <div class="prompt">
+    <div class="bubble"><Lines of={text} />
+      <MediaList media={media} />
+      {files.length > 0 && <div class="media">{files.map((path) => <span class="chip"><Icon name="clip" /><Text of={path.slice('/uploads/'.length)} /></span>)}</div>}
+    </div>
+    {(edit || place) && <div class="under">
+      {place && place.alternatives.length > 1 && <BranchPicker place={place} />}
+      {edit && <button type="button" class="quiet small edit" onClick={edit} title="Change this prompt and send it again, on a branch"><Icon name="edit" />Edit</button>}
+    </div>}
+  </div>;
+}
+
+/** The other turns from the same version. Choosing one moves the head to the newest version that continues it. */
+function BranchPicker({ place }: { place: Place }) {
+  const at = place.alternatives.findIndex((version) => version.id === place.own.id);
+  const choose = (version: Version | undefined) => version && moveHead(newestBelow(open.value!.versions, version.id), `Switched to “${nameOf(version)}”.`);
+  return <div class="picker" role="group" aria-label="Branches at this prompt">
+    <button type="button" class="quiet small" disabled={at <= 0} aria-label="Previous branch" onClick={() => choose(place.alternatives[at - 1])}><Icon name="left" /></button>
+    <span>{at + 1} / {place.alternatives.length}</span>
+    <button type="button" class="quiet small" disabled={at >= place.alternatives.length - 1} aria-label="Next branch" onClick={() => choose(place.alternatives[at + 1])}><Icon name="right" /></button>
+  </div>;
+}
+
+function PromptForm({ text, base, close }: { text: string; base: string; close: () => void }) {
+  const field = useRef<HTMLTextAreaElement>(null);
+  useEffect(() => { growing(field.current!); field.current!.focus(); }, []);
+  const submit = () => { const prompt = field.current!.value.trim(); if (prompt) { close(); void resend(prompt, base); } };
+  const onKey = (event: KeyboardEvent) => {
+    if (event.key === 'Escape') close();
+    else if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) { event.preventDefault(); submit(); }
+  };
+  return <form class="prompt-form" onSubmit={(event) => { event.preventDefault(); submit(); }}>
+    <textarea ref={field} defaultValue={text} aria-label="Change the prompt" onKeyDown={onKey} onInput={(event) => growing(event.currentTarget)} />
+    <div class="acts"><span class="faint">The earlier answer stays on its own branch.</span>
+      <button type="button" class="quiet" onClick={close}>Cancel</button><button type="submit" class="main">Send</button></div>
+  </form>;
+}
+
+function Suspended() {
+  const runs = open.value?.suspended ?? [];
+  if (runs.length === 0) return null;
+  return <ul id="suspended" aria-label="Suspended runs">{runs.map((run) => <li key={run.id} data-run={run.id}>
+    <span>A run of {moment(run.started_at)} is suspended.{run.has_moved_on && ' The conversation has continued since: resume the run on a new branch?'}</span>
+    <button type="button" onClick={() => endSuspended(run, 'resume')}>Resume</button>
+    <button type="button" class="quiet" onClick={() => endSuspended(run, 'cancel')}>Discard</button>
+  </li>)}</ul>;
+}
+
+/** Changed files that programs of this machine run or read as configuration, in versions or not: no diff shows `.git/config`. */
+export function Protected({ version }: { version: Version | undefined }) {
+  const changes = version?.protected_changes ?? [];
+  if (changes.length === 0) return null;
+  return <div class="warn protected" role="status">This turn changed files that programs of this machine run or obey:
+    <ul>{changes.map((each) => <li><Text of={`${each.path} (${each.change})`} /></li>)}</ul></div>;
+}

@@ -1,0 +1,135 @@
+// Markdown as elements. The text is parsed into tokens, and tokens become elements: HTML in the text is shown as text.
+
+import type { ComponentChildren } from 'preact';
+import { useEffect, useState } from 'preact/hooks';
+import { memo } from './memo';
+import { Marked, type MarkedToken, type Token, type Tokens } from 'marked';
+
+import type { Node } from './highlight';
+import { Icon } from './icons';
+import { getBlob, urlPath } from './server';
+import { Lines, plain, Text } from './text';
+
+const marked = new Marked({ gfm: true, breaks: true });
+
+/** `versionId` is the version whose files images may show. */
+export function Markdown({ text, versionId }: { text: string; versionId: string | null }) {
+  const tokens = marked.lexer(text);
+  return <div class="markdown">{tokens.map((token, at) => <Block key={at} raw={token.raw} token={token} versionId={versionId} />)}</div>;
+}
+
+// While a text is streamed, only its last block changes.
+const Block = memo<{ raw: string; token: Token; versionId: string | null }>(
+  ({ token, versionId }) => <>{block(token as MarkedToken, versionId)}</>,
+  (before, next) => before.raw === next.raw && before.versionId === next.versionId);
+
+const blocks = (tokens: Token[], versionId: string | null) => tokens.map((token) => block(token as MarkedToken, versionId));
+const inlines = (tokens: Token[] | undefined, versionId: string | null): ComponentChildren => tokens?.map((token) => inline(token as MarkedToken, versionId));
+
+function block(token: MarkedToken, versionId: string | null): ComponentChildren {
+  switch (token.type) {
+    case 'space': case 'def': return null;
+    case 'heading': {
+      const Tag = `h${Math.min(token.depth + 1, 6)}` as 'h2'; // the page has one level above
+      return <Tag>{inlines(token.tokens, versionId)}</Tag>;
+    }
+    case 'paragraph': return <p>{inlines(token.tokens, versionId)}</p>;
+    case 'text': return token.tokens ? inlines(token.tokens, versionId) : <Lines of={decode(token.text)} />;
+    case 'blockquote': return <blockquote>{blocks(token.tokens, versionId)}</blockquote>;
+    case 'code': return <Code language={token.lang?.split(/\s/)[0] ?? ''} text={token.text} />;
+    case 'hr': return <hr />;
+    case 'list': {
+      const items = token.items.map((item) => <li class={item.task ? 'task' : undefined}>
+        {item.task && <input type="checkbox" disabled checked={item.checked} aria-label={item.checked ? 'Done' : 'Open'} />}
+        {blocks(item.tokens.filter((each) => each.type !== 'checkbox'), versionId)}</li>);
+      return token.ordered ? <ol start={Number(token.start) || 1}>{items}</ol> : <ul>{items}</ul>;
+    }
+    case 'table': return <Table token={token} versionId={versionId} />;
+    default: return <p><Lines of={token.raw} /></p>; // HTML, as text
+  }
+}
+
+function Table({ token, versionId }: { token: Tokens.Table; versionId: string | null }) {
+  const side = (cell: Tokens.TableCell) => cell.align ? `to-${cell.align}` : undefined;
+  return <div class="table" tabIndex={0} role="group" aria-label="Table"><table>
+    <thead><tr>{token.header.map((cell) => <th scope="col" class={side(cell)}>{inlines(cell.tokens, versionId)}</th>)}</tr></thead>
+    <tbody>{token.rows.map((row) => <tr>{row.map((cell) => <td class={side(cell)}>{inlines(cell.tokens, versionId)}</td>)}</tr>)}</tbody>
+  </table></div>;
+}
+
+function inline(token: MarkedToken, versionId: string | null): ComponentChildren {
+  switch (token.type) {
+    case 'strong': return <strong>{inlines(token.tokens, versionId)}</strong>;
+    case 'em': return <em>{inlines(token.tokens, versionId)}</em>;
+    case 'del': return <del>{inlines(token.tokens, versionId)}</del>;
+    case 'codespan': return <code><Lines of={token.text} /></code>;
+    case 'br': return <br />;
+    case 'text': return token.tokens ? inlines(token.tokens, versionId) : <Lines of={decode(token.text)} />;
+    case 'escape': return <Lines of={token.text} />;
+    case 'link': return <Link href={token.href} text={token.text}>{inlines(token.tokens, versionId)}</Link>;
+    case 'image': return <Image href={token.href} text={token.text} versionId={versionId} />;
+    default: return <Lines of={token.raw} />;
+  }
+}
+
+const ENTITIES: Record<string, string> = { amp: '&', lt: '<', gt: '>', quot: '"', apos: "'", nbsp: '\xa0', hellip: '…', mdash: '—', ndash: '–', copy: '©', times: '×', rarr: '→', larr: '←' };
+
+/** Decode character references. The result is text, in which invisible characters are escaped like in any other. */
+const decode = (text: string) => text.replace(/&(?:#(\d{1,7})|#[xX]([\da-fA-F]{1,6})|([a-z]{2,8}));/g, (whole, decimal, hexadecimal, name) => {
+  const code = decimal ? Number(decimal) : hexadecimal ? Number.parseInt(hexadecimal, 16) : null;
+  if (code === null) return ENTITIES[name] ?? whole;
+  return code > 0 && code <= 0x10ffff ? String.fromCodePoint(code) : whole;
+});
+
+/** Links to other sites only by these schemes, and with the host if the text names another one. */
+function Link({ href, text, children }: { href: string; text: string; children: ComponentChildren }) {
+  const url = /^(https?|mailto):/i.test(href) && URL.canParse(href) ? new URL(href) : null;
+  if (!url) return <span class="link">{children} (<Text of={href} />)</span>;
+  const names = /^\s*(?:https?:\/\/)?([\w-]+(?:\.[\w-]+)+)/i.exec(text)?.[1]?.toLowerCase();
+  return <><a href={url.href} target="_blank" rel="noopener noreferrer nofollow" title={plain(url.href)}>{children}</a>
+    {names !== undefined && url.host !== '' && names !== url.host && <span class="faint"> ({plain(url.host)})</span>}</>;
+}
+
+const IMAGES: Record<string, string> = { png: 'image/png', jpg: 'image/jpeg', jpeg: 'image/jpeg', gif: 'image/gif', webp: 'image/webp' };
+
+/** The type of an image that the page shows; undefined for any other file. SVG is no such type: it may contain scripts. */
+export const imageType = (path: string) => IMAGES[path.split('.').at(-1)!.toLowerCase()];
+
+/** An image from the files of a version. Images of other sites are links: loading them would tell those who reads what. */
+function Image({ href, text, versionId }: { href: string; text: string; versionId: string | null }) {
+  const [url, setUrl] = useState<string | null>(null);
+  const path = /^[a-z][a-z\d+.-]*:|^\/\//i.test(href) ? null : `/${href.replace(/^\.?\//, '')}`;
+  const type = path === null ? undefined : imageType(path);
+  useEffect(() => {
+    if (!type || path === null || versionId === null) return undefined;
+    let made: string | null = null;
+    getBlob(`versions/${versionId}/files${urlPath(path)}`).then((blob) => setUrl(made = URL.createObjectURL(new Blob([blob], { type }))), () => {});
+    return () => { if (made !== null) URL.revokeObjectURL(made); };
+  }, [path, type, versionId]);
+  if (url !== null) return <img src={url} alt={plain(text)} />;
+  return path === null ? <Link href={href} text={text}>Image: <Text of={text || href} /></Link> : <span class="faint">Image: <Text of={text || href} /></span>;
+}
+
+/** Code with a button that copies it. It is highlighted as soon as the highlighter is loaded. */
+export function Code({ language, text }: { language: string; text: string }) {
+  const [nodes, setNodes] = useState<Node[] | null>(null);
+  const [isCopied, setCopied] = useState(false);
+  useEffect(() => {
+    let isCurrent = true;
+    if (language && text.length < 100_000) import('./highlight').then(({ highlight }) => { if (isCurrent) setNodes(highlight(language.toLowerCase(), text)); });
+    return () => { isCurrent = false; };
+  }, [language, text]);
+  const copy = async () => {
+    await navigator.clipboard.writeText(text);
+    setCopied(true);
+    setTimeout(() => setCopied(false), 1500);
+  };
+  return <div class="code">
+    <div class="head"><span>{plain(language) || 'text'}</span>
+      <button type="button" class="quiet small" onClick={copy}><Icon name={isCopied ? 'check' : 'copy'} />{isCopied ? 'Copied' : 'Copy'}</button></div>
+    <pre tabIndex={0}><code>{nodes === null ? <Lines of={text} /> : nodes.map(highlighted)}</code></pre>
+  </div>;
+}
+
+const highlighted = (node: Node): ComponentChildren => node.type === 'text' ? <Lines of={node.value ?? ''} />
+  : <span class={node.properties?.className?.join(' ')}>{node.children?.map(highlighted)}</span>;

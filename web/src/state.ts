@@ -1,0 +1,400 @@
+// The state of the page, and the actions on it. Components read signals; only this module talks to the server about them.
+
+import { batch, computed, signal } from '@preact/signals';
+
+import * as server from './server';
+import { Refused } from './server';
+import { after, nameOf, type Item, type Prompt, type Turn, turnsOf } from './transcript';
+import type {
+  Agent, Approval, Conversation, Difference, FileInfo, Me, Message, Page, Run, Skill, Summary, Todo, Version, VersionDetails,
+} from './types';
+
+/** The open conversation at its head. */
+export interface Open { details: Conversation; turns: Turn[]; versions: Version[]; files: FileInfo[]; suspended: Run[] }
+/** A run of the open conversation, or the failed end of one. */
+export interface Live { runId: string; isRunning: boolean; prompt: Prompt | null; items: Item[]; error: string | null; base: string | null }
+/** A pending call, or one that is answered and keeps its place until the person turns to something else. */
+export interface Card { key: string; approval: Approval; settled: string | null }
+export type Route =
+  | { view: 'new' } | { view: 'chat'; id: string } | { view: 'versions'; id: string; version: string | null; other: string | null }
+  | { view: 'inbox'; approval: string | null };
+
+export const me = signal<Me | null>(null);
+export const needsKey = signal(!server.hasKey());
+export const agents = signal<Agent[]>([]);
+export const agent = signal('');
+export const skills = signal<Skill[]>([]);
+export const conversations = signal<Summary[]>([]);
+export const cursor = signal<string | null>(null);
+export const search = signal('');
+export const route = signal<Route>({ view: 'new' });
+export const open = signal<Open | null>(null);
+export const live = signal<Live | null>(null);
+export const todos = signal<Todo[]>([]);
+export const cards = signal<Card[]>([]);
+export const problem = signal<string | null>(null);
+/** What was just done, and how to undo it. */
+export const toast = signal<{ text: string; undo: (() => Promise<void>) | null } | null>(null);
+/** A request of one part of the page to put a text into the composer. */
+export const draft = signal<{ text: string } | null>(null);
+export const isConnectionLost = signal(false);
+
+export const pendingCount = computed(() => cards.value.filter((card) => card.settled === null).length);
+export const may = (scope: string) => me.value !== null && (me.value.scopes.includes(scope) || me.value.scopes.includes('admin'));
+const currentId = () => route.value.view === 'chat' || route.value.view === 'versions' ? route.value.id : null;
+
+// Errors
+
+export function fail(error: unknown): void {
+  if (server.isAbort(error)) return;
+  problem.value = error instanceof Error ? error.message : String(error);
+  if (error instanceof Refused && error.status === 401) needsKey.value = true;
+  else if (!(error instanceof Refused)) console.error(error);
+}
+
+/** Return an action of a person, which shows its errors. It returns undefined if it failed. */
+export const guarded = <A extends unknown[], R>(act: (...given: A) => Promise<R>) => (...given: A) => {
+  problem.value = null;
+  return unattended(act)(...given);
+};
+
+/** Return an action that nobody asked for: it leaves earlier errors on the screen. */
+export const unattended = <A extends unknown[], R>(act: (...given: A) => Promise<R>) => async (...given: A): Promise<R | undefined> => {
+  try { return await act(...given); } catch (error) { fail(error); return undefined; }
+};
+
+// Addresses
+
+export function parseRoute(hash: string): Route {
+  const [kind, first, second] = hash.replace(/^#\/?/, '').split('/').map(decodeURIComponent);
+  if (kind === 'c' && first) return second === 'versions' ? { view: 'versions', id: first, version: null, other: null } : { view: 'chat', id: first };
+  if (kind === 'v' && first) return { view: 'versions', id: '', version: first, other: second ?? null };
+  if (kind === 'a') return { view: 'inbox', approval: first ?? null };
+  return { view: 'new' };
+}
+
+export const go = (address: string) => { location.hash = address; };
+
+/** Show what the address says. A link to a version or an approval does not say its conversation. */
+export const follow = guarded(async () => {
+  const next = parseRoute(location.hash);
+  tidy();
+  if (next.view === 'versions' && next.version !== null) {
+    const known = open.value?.versions.find((version) => version.id === next.version);
+    next.id = known?.conversation_id ?? (await server.get<Version>(`versions/${next.version}`)).conversation_id;
+  }
+  const isOther = (next.view === 'chat' || next.view === 'versions') && next.id !== currentId();
+  batch(() => {
+    route.value = next;
+    if (isOther || next.view === 'new') { leave(); if (open.value?.details.id !== (next as { id?: string }).id) open.value = null; }
+  });
+  if (next.view === 'chat' || next.view === 'versions') { if (open.value?.details.id !== next.id || isOther) await refresh(); }
+  else if (next.view === 'inbox') await listApprovals();
+  else { todos.value = []; }
+});
+
+// The beginning
+
+export const begin = guarded(async () => {
+  const [person, { items }] = await Promise.all([server.get<Me>('me'), server.get<{ items: Agent[] }>('agents')]);
+  batch(() => {
+    me.value = person;
+    agents.value = items;
+    needsKey.value = false;
+    if (!items.some((each) => each.name === agent.value)) agent.value = items[0]?.name ?? '';
+  });
+  await Promise.all([listConversations(), listApprovals(), listSkills()]);
+  await follow();
+});
+
+export const listSkills = unattended(async () => {
+  const name = agent.value;
+  if (!name) return;
+  const { items } = await server.get<{ items: Skill[] }>(`agents/${encodeURIComponent(name)}/skills`);
+  if (agent.value === name) skills.value = items;
+});
+
+// Conversations
+
+export const listConversations = unattended(async (more = false) => {
+  if (!may('run')) return;
+  const wanted = search.value.trim();
+  const parameters = new URLSearchParams({ limit: '30' });
+  if (wanted) parameters.set('search', wanted);
+  if (more && cursor.value) parameters.set('cursor', cursor.value);
+  const page = await server.get<Page<Summary>>(`conversations?${parameters}`);
+  if (search.value.trim() !== wanted) return;
+  batch(() => {
+    conversations.value = more ? [...conversations.value, ...page.items] : page.items;
+    cursor.value = page.cursor;
+  });
+});
+
+/** Load the open conversation at its head. The stored state replaces that of a run that has ended. */
+export async function refresh(ended: Live | null = null): Promise<void> {
+  const id = currentId();
+  if (id === null) return;
+  const details = await server.get<Conversation>(`conversations/${id}`);
+  const [transcript, history, files, suspended] = await Promise.all([
+    server.getExactly<{ messages: Message[] }>(`conversations/${id}/messages`),
+    server.get<Page<Version>>(`conversations/${id}/versions?limit=200`),
+    server.get<{ items: FileInfo[] }>(`versions/${details.head}/files`),
+    Promise.all(details.suspended.map((run) => server.get<Run>(`runs/${run}`))),
+  ]);
+  const failed = history.items[0];
+  const hasFailed = live.value === null && failed?.state === 'failed' && failed.parent_id === details.head && failed.prompt !== null;
+  const error = hasFailed ? (await server.get<VersionDetails>(`versions/${failed.id}`)).error : null;
+  if (currentId() !== id) return; // another conversation was opened in the meantime
+  const hasMoved = open.value?.details.head !== details.head;
+  batch(() => {
+    open.value = { details, turns: turnsOf(transcript.messages), versions: history.items, files: files.items, suspended };
+    todos.value = details.todos;
+    agent.value = details.agent;
+    if (ended !== null && live.value === ended) live.value = ended.error === null ? null : hasMoved ? { ...ended, prompt: null, items: [] } : ended;
+    if (hasFailed && live.value === null) {
+      live.value = { runId: failed.run_id ?? '', isRunning: false, prompt: { text: failed.prompt!, media: [] }, items: [], error: `The last turn failed${error ? `: ${error}` : '.'}`, base: details.head };
+    }
+  });
+  await listApprovals();
+  const running = details.running[0];
+  if (running !== undefined && running !== ended?.runId) void watchRun(running, null);
+  void loadOlderVersions(id, history.cursor);
+}
+
+/** Load the other pages of versions, which old turns and branches need. */
+async function loadOlderVersions(id: string, from: string | null): Promise<void> {
+  for (let next = from; next !== null;) {
+    const page = await server.get<Page<Version>>(`conversations/${id}/versions?limit=200&cursor=${next}`).catch(() => ({ items: [], cursor: null }));
+    if (open.value?.details.id !== id) return;
+    open.value = { ...open.value, versions: [...open.value.versions, ...page.items] };
+    next = page.cursor;
+  }
+}
+
+export const rename = guarded(async (id: string, name: string) => {
+  const details = await server.patch<Conversation>(`conversations/${id}`, { name });
+  conversations.value = conversations.value.map((each) => each.id === id ? { ...each, name: details.name, head: details.head } : each);
+  if (open.value?.details.id === id) await refresh();
+});
+
+export const removeConversation = guarded(async (id: string) => {
+  await server.remove(`conversations/${id}`);
+  conversations.value = conversations.value.filter((each) => each.id !== id);
+  if (currentId() === id) go('#/');
+  toast.value = { text: 'The conversation is deleted.', undo: null };
+});
+
+// Turns
+
+let watching: AbortController | null = null;
+let isSending = false; // pressing a key twice must not send a prompt twice
+
+/** Stop watching the run. The run itself continues. */
+function leave(): void {
+  watching?.abort();
+  watching = null;
+  live.value = null;
+  isConnectionLost.value = false;
+}
+
+/** A new conversation whose first prompt could not be sent yet, such as after a refused upload. */
+let prepared: Conversation | null = null;
+
+function showPrepared(): void {
+  const made = prepared!;
+  prepared = null;
+  history.pushState(null, '', `#/c/${made.id}`);
+  batch(() => {
+    conversations.value = [made, ...conversations.value];
+    route.value = { view: 'chat', id: made.id };
+    open.value = { details: made, turns: [], versions: [], files: [], suspended: [] };
+  });
+}
+
+/** Send a prompt with files, and return whether it was sent. A conversation is created with its first prompt, which names it. */
+export async function send(prompt: string, files: File[] = []): Promise<boolean> {
+  if (isSending || live.value?.isRunning || needsKey.value) return false;
+  isSending = true;
+  try {
+    return await guarded(async () => {
+      const isNew = currentId() === null;
+      if (isNew && prepared?.agent !== agent.value) {
+        const name = [...prompt.split('\n')[0]!].slice(0, 60).join('');
+        prepared = await server.post<Conversation>('conversations', { agent: agent.value, name });
+      }
+      const id = isNew ? prepared!.id : currentId()!;
+      for (const file of files) await server.put(`conversations/${id}/uploads/${encodeURIComponent(file.name)}`, file);
+      const base = open.value?.details.head ?? null;
+      const run = await server.post<Run>(`conversations/${id}/turns?wait=false`, { prompt });
+      if (isNew) showPrepared();
+      void watchRun(run.id, { text: prompt, media: [] }, base);
+      return true;
+    })() ?? false;
+  } finally {
+    isSending = false;
+  }
+}
+
+/** Send a prompt in place of the turn that started from a version: on a branch, if that turn is stored. */
+export async function resend(prompt: string, baseId: string | null): Promise<void> {
+  const id = currentId();
+  if (id === null || isSending || live.value?.isRunning) return;
+  await guarded(async () => {
+    const head = open.value?.details.head;
+    if (baseId !== null && head && baseId !== head) await server.post(`conversations/${id}/head`, { version: baseId, expected: head });
+    live.value = null;
+    await refresh();
+  })();
+  if (problem.value === null) {
+    live.value = null;
+    await send(prompt);
+  }
+}
+
+/** Watch a run until its end, and then show the stored state. */
+export async function watchRun(runId: string, prompt: Prompt | null, base: string | null = null): Promise<void> {
+  if (live.value?.runId === runId && live.value.isRunning) return;
+  leave();
+  const controller = watching = new AbortController();
+  const id = currentId();
+  let now: Live = { runId, isRunning: true, prompt, items: [], error: null, base: base ?? open.value?.details.head ?? null };
+  live.value = now;
+  let frame = 0;
+  const show = () => { frame = 0; if (watching === controller) live.value = now; };
+  if (prompt === null) void loadPrompt(id!, runId).then((found) => { if (watching === controller) live.value = now = { ...now, prompt: found }; });
+  try {
+    for await (const event of server.watch(runId, controller.signal)) {
+      if (watching !== controller) return;
+      if (event.type === 'todos') todos.value = event.todos;
+      else if (event.type === 'error') now = { ...now, error: event.message };
+      else if (event.type === 'lost') isConnectionLost.value = true;
+      else if (event.type === 'back') isConnectionLost.value = false;
+      else now = { ...now, items: after(now.items, event) };
+      frame ||= requestAnimationFrame(show); // at most one rendering a frame, however fast events arrive
+    }
+  } catch (error) {
+    if (watching === controller) fail(error);
+  }
+  cancelAnimationFrame(frame);
+  if (watching !== controller) return;
+  watching = null;
+  isConnectionLost.value = false;
+  live.value = now = { ...now, isRunning: false }; // it stays on the screen until the stored turn replaces it
+  await unattended(refresh)(now);
+}
+
+/** The prompt of a run that somebody else started, as soon as its first step is stored. */
+async function loadPrompt(conversationId: string, runId: string): Promise<Prompt | null> {
+  const { items } = await server.get<Page<Version>>(`conversations/${conversationId}/versions?steps=true&limit=5`).catch(() => ({ items: [] as Version[] }));
+  const text = items.find((version) => version.run_id === runId)?.prompt;
+  const isShown = open.value?.turns.at(-1)?.prompt?.text === text; // the run continues a turn after an answer
+  return text && !isShown ? { text, media: [] } : null;
+}
+
+export const stop = guarded(async () => {
+  if (live.value?.isRunning) await server.post(`runs/${live.value.runId}/cancel`);
+});
+
+/** Runs without an end in the store. If the conversation has moved on, a run resumes only on request, such as here. */
+export const endSuspended = guarded(async (run: Run, verb: 'resume' | 'cancel') => {
+  await server.post(`runs/${run.id}/${verb}`);
+  live.value = null;
+  await refresh();
+});
+
+// Versions
+
+/** Move the head, and offer to move it back. */
+export const moveHead = guarded(async (version: string, text: string) => {
+  const from = open.value?.details.head;
+  const id = currentId();
+  if (!from || id === null) return;
+  await server.post(`conversations/${id}/head`, { version, expected: from });
+  leave();
+  await refresh();
+  toast.value = { text, undo: async () => {
+    await guarded(async () => { await server.post(`conversations/${id}/head`, { version: from, expected: version }); leave(); await refresh(); })();
+  } };
+});
+
+export type Choices = Record<string, 'ours' | 'theirs'>;
+
+/** Merge a version into the head. Return the conflicts, if a person has to choose. */
+export const merge = guarded(async (other: Version, choices: Choices): Promise<{ path: string; kind: string }[]> => {
+  const before = open.value!.details.head!;
+  const id = currentId()!;
+  try {
+    const merged = await server.post<Version>(`versions/${before}/merge`, { other: other.id, choices });
+    await refresh();
+    toast.value = { text: `Merged “${nameOf(other)}”.`, undo: async () => {
+      await guarded(async () => { await server.post(`conversations/${id}/head`, { version: before, expected: merged.id }); await refresh(); })();
+    } };
+    return [];
+  } catch (error) {
+    const conflicts = error instanceof Refused ? error.facts['conflicts'] : undefined;
+    if (!Array.isArray(conflicts)) throw error;
+    return conflicts as { path: string; kind: string }[];
+  }
+});
+
+/** Return how two versions differ. Only in messages do numbers have their exact text. */
+export async function difference(from: string, to: string): Promise<Difference> {
+  const text = await server.getText(`versions/${from}/diff?to=${to}`);
+  const { messages_removed, messages_added } = server.parseExactly(text) as Difference;
+  return { ...JSON.parse(text) as Difference, messages_removed, messages_added };
+}
+
+export const download = guarded(async (version: string) => {
+  const link = document.createElement('a');
+  link.href = URL.createObjectURL(await server.getBlob(`versions/${version}/archive`));
+  link.download = `${version}.tar.gz`;
+  link.click();
+  URL.revokeObjectURL(link.href);
+});
+
+// Approvals
+
+const keyOf = (approval: Approval) => `${approval.id} ${approval.view.digest}`;
+
+/**
+ * Load the pending calls. Those that are already shown remain in the same place, so that the focus and the pointer never move
+ * to another call; new ones come last. Calls that are no longer pending remain, without buttons, until `tidy`.
+ */
+export const listApprovals = unattended(async () => {
+  if (!may('approve')) return;
+  const { items } = await server.get<Page<Approval>>('approvals?limit=50');
+  const wanted = new Map(items.map((approval) => [keyOf(approval), approval]));
+  const kept = cards.value.map((card) => {
+    const isPending = wanted.delete(card.key);
+    return isPending || card.settled !== null ? card : { ...card, settled: 'No longer pending.' };
+  });
+  cards.value = [...kept, ...[...wanted].map(([key, approval]) => ({ key, approval, settled: null }))];
+});
+
+/** Remove answered calls. Call it only when the person turns to something else. */
+export function tidy(): void {
+  if (cards.value.some((card) => card.settled !== null)) cards.value = cards.value.filter((card) => card.settled === null);
+}
+
+export interface Answer { decision: 'approve' | 'deny' | 'edit'; reason?: string; args?: unknown }
+
+/** Answer a call. The answer is for the displayed call: if another call has this id, the server refuses the answer. */
+export const decide = guarded(async (card: Card, digest: string, answer: Answer) => {
+  let runId: string | null;
+  try {
+    const path = `approvals/${card.approval.id}?resume=${may('run')}`;
+    const done = await server.post<{ approval: Approval; run_id: string | null }>(path, { ...answer, digest });
+    settle(card.key, `Answered: ${done.approval.status}.`);
+    runId = done.run_id;
+  } finally {
+    await listApprovals(); // another person may have answered it first
+  }
+  if (runId !== null && card.approval.conversation_id === currentId()) void watchRun(runId, null);
+});
+
+function settle(key: string, text: string): void {
+  cards.value = cards.value.map((card) => card.key === key ? { ...card, settled: text } : card);
+}
+
+/** The title of the conversation of an approval, if it is known here. */
+export const titleOf = (id: string) => conversations.value.find((each) => each.id === id)?.name ?? null;

@@ -1,0 +1,4 @@
+/** Matches characters that are invisible within a line, including line breaks. */
+export const IN_LINE: RegExp;
+/** Matches characters that are invisible in a text of several lines. */
+export const IN_LINES: RegExp;
