@@ -45,6 +45,7 @@ export function ApprovalCard({ card, isInbox = false }: { card: Card; isInbox?: 
   // The second click of a double click may be meant for what was there before.
   const click = (act: () => void) => (event: MouseEvent) => { if (event.detail < 2) act(); };
   const takes = (decision: string) => approval.decisions.includes(decision);
+  const isQuestion = view.preview?.kind === 'question';
   return <article class={settled === null ? 'card' : 'card settled'} ref={root} tabIndex={0} aria-busy={isBusy} aria-label={`Approval of ${view.tool.join('')}`}
     data-approval={isOpen ? approval.id : undefined} data-digest={view.digest}>
     <header>
@@ -56,14 +57,15 @@ export function ApprovalCard({ card, isInbox = false }: { card: Card; isInbox?: 
     {view.preview && isSaid(view.preview.notice) && <p class="warn"><Pieces of={view.preview.notice} /></p>}
     {view.escapes > 0 && <p class="warn">{view.escapes === 1 ? 'One character is invisible, and is shown as ' : `${view.escapes.toLocaleString('en')} characters are invisible, and are shown as `}
       <span class="escape">{view.escapes === 1 ? 'an escape' : 'escapes'}</span>.</p>}
-    {view.arguments.map((argument) => <ArgumentView argument={argument} preview={view.preview} />)}
-    {view.preview && <PreviewView view={view} preview={view.preview} />}
+    {view.arguments.filter((argument) => !isQuestion || !argument.in_preview).map((argument) => <ArgumentView argument={argument} preview={view.preview} />)}
+    {view.preview && (isQuestion ? <Question preview={view.preview} choices={approval.args['choices']} canAnswer={isOpen && takes('respond')} answer={(content) => void answer({ decision: 'respond', content })} />
+      : <PreviewView view={view} preview={view.preview} />)}
     <p class="says" role="status">{settled}</p>
     {form === 'deny' && isOpen && <DenyForm answer={answer} close={() => { setForm(null); root.current!.focus(); }} />}
     {form === 'edit' && isOpen && <EditForm approval={approval} answer={answer} close={() => { setForm(null); root.current!.focus(); }} />}
     <div class="acts" hidden={form !== null}>
       {takes('approve') && <button type="button" class="main" data-act="approve" disabled={!isOpen} onClick={click(() => void answer({ decision: 'approve' }))}><Icon name="check" />Approve <kbd>y</kbd></button>}
-      {takes('deny') && <button type="button" data-act="deny" disabled={!isOpen} onClick={click(() => setForm('deny'))}><Icon name="close" />Deny <kbd>n</kbd></button>}
+      {takes('deny') && <button type="button" data-act="deny" disabled={!isOpen} onClick={click(() => setForm('deny'))}><Icon name="close" />{isQuestion ? 'Decline' : 'Deny'} <kbd>n</kbd></button>}
       {takes('edit') && <button type="button" data-act="edit" disabled={!isOpen} onClick={click(() => setForm('edit'))}><Icon name="edit" />Edit <kbd>e</kbd></button>}
     </div>
   </article>;
@@ -90,6 +92,25 @@ function PreviewView({ view, preview }: { view: View; preview: Preview }) {
   return <div class="preview">
     {isSaid(preview.text) && !isShown && <pre class="text" tabIndex={0}><Pieces of={preview.text} /></pre>}
     {preview.diff && <DiffView diff={preview.diff} isNarrow />}
+  </div>;
+}
+
+interface QuestionProps { preview: Preview; choices: unknown; canAnswer: boolean; answer: (content: string) => void }
+
+/** A question to the person: each suggested answer is a button, and any other answer can be written. */
+function Question({ preview, choices, canAnswer, answer }: QuestionProps) {
+  const submit = (event: SubmitEvent) => {
+    event.preventDefault();
+    const content = String(new FormData(event.currentTarget as HTMLFormElement).get('answer')).trim();
+    if (content) answer(content);
+  };
+  const click = (at: number) => (event: MouseEvent) => { if (event.detail < 2) answer(String((choices as unknown[])[at])); };
+  return <div class="question">
+    <p><Pieces of={preview.text} /></p>
+    {preview.choices.length > 0 && <div class="acts" role="group" aria-label="Suggested answers">{preview.choices.map((choice, at) =>
+      <button type="button" disabled={!canAnswer} onClick={click(at)}><Pieces of={choice} /></button>)}</div>}
+    {canAnswer && <form class="acts" onSubmit={submit}><input name="answer" required autocomplete="off" aria-label="Your answer" placeholder={preview.choices.length > 0 ? 'Another answer' : 'Your answer'} />
+      <button type="submit" class="main">Answer</button></form>}
   </div>;
 }
 

@@ -376,7 +376,7 @@ export function tidy(): void {
   if (cards.value.some((card) => card.settled !== null)) cards.value = cards.value.filter((card) => card.settled === null);
 }
 
-export interface Answer { decision: 'approve' | 'deny' | 'edit'; reason?: string; args?: unknown }
+export interface Answer { decision: 'approve' | 'deny' | 'edit' | 'respond'; reason?: string; args?: unknown; content?: string }
 
 /** Answer a call. The answer is for the displayed call: if another call has this id, the server refuses the answer. */
 export const decide = guarded(async (card: Card, digest: string, answer: Answer) => {

@@ -32,6 +32,8 @@ export function summarize(name: string, args: Call['args']): Summary {
     }
     case 'task': return { icon: 'person', verb: `Delegate to ${say('subagent') || 'general-purpose'}`, target: say('description') };
     case 'load_skill': return { icon: 'book', verb: 'Load skill', target: say('name') };
+    case 'ask_user': return { icon: 'person', verb: 'Ask', target: say('question') };
+    case 'propose_plan': return { icon: 'list', verb: 'Propose a plan', target: say('plan') };
     case 'search_history': return { icon: 'search', verb: 'Search the history', target: say('query') };
     default: return { icon: 'tool', verb: name, target: Object.values(given).find((value): value is string => typeof value === 'string') ?? '' };
   }

@@ -32,7 +32,8 @@ function readContent(content: unknown): Prompt {
   const pieces = (Array.isArray(content) ? content : [content]) as Content[];
   const media = pieces.flatMap((piece) => piece !== null && typeof piece === 'object' && 'media_type' in piece
     ? [{ type: piece.media_type ?? 'file', data: piece.data ?? null }] : []);
-  const texts = pieces.filter((piece) => media.length === 0 || typeof piece !== 'object').map(asText);
+  const texts = pieces.filter((piece) => typeof piece !== 'object' || piece === null || !('media_type' in piece))
+    .map((piece) => asText(piece !== null && typeof piece === 'object' && /^(text|structured)-content$/.test(piece.kind ?? '') ? piece.content : piece));
   return { text: texts.join('\n'), media };
 }
 

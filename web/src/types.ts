@@ -16,7 +16,7 @@ export interface Line { kind: 'same' | 'added' | 'removed'; before: number | nul
 export interface Diff { path: Escaped; kind: string; hunks: { header: string; lines: Line[] }[]; hidden_lines: number; added: number; removed: number }
 export interface FileDiff { path: string; shown_path: Escaped; kind: string; view: Diff | null; size_before: number | null; size_after: number | null }
 export interface Argument { name: Escaped; kind: 'text' | 'json'; value: Escaped; in_preview: boolean }
-export interface Preview { kind: 'diff' | 'command' | 'call'; notice: Escaped; text: Escaped; diff: Diff | null }
+export interface Preview { kind: 'diff' | 'command' | 'call' | 'question'; notice: Escaped; text: Escaped; choices: Escaped[]; diff: Diff | null }
 export interface View { path: Escaped[]; tool: Escaped; arguments: Argument[]; preview: Preview | null; escapes: number; digest: string }
 export type Args = Record<string, unknown>;
 export interface Approval {
@@ -42,7 +42,7 @@ export interface Difference {
 export interface Run { id: string; state: string; has_moved_on: boolean; started_at: string; version_id: string | null }
 export interface Conflict { path: string; kind: string }
 
-export type Content = string | { kind?: string; media_type?: string; data?: string; url?: string };
+export type Content = string | { kind?: string; content?: unknown; media_type?: string; data?: string };
 export interface Part {
   part_kind: string; content?: unknown; tool_name?: string; tool_call_id?: string; args?: unknown; outcome?: string;
   metadata?: { sub_agent_thread_id?: string; exit_code?: number } | null;
