@@ -15,7 +15,7 @@ import pytest
 from playwright.async_api import Browser, Locator, Page, expect
 from pydantic_ai import Tool
 
-from pydantic_deep import LocalBackend, create_deep_agent
+from pydantic_deep import AskUser, LocalBackend, create_deep_agent
 from pydantic_deep._text.escapes import escape, visible
 from pydantic_deep.server import AnyAgent
 from pydantic_deep.testing import ScriptedModel, call
@@ -60,6 +60,7 @@ def agents(script: Script) -> Mapping[str, AnyAgent]:
     return {
         'careful': create_deep_agent(ScriptedModel(then=script), interrupt_on=gated, tools=tools),
         'bold': create_deep_agent(ScriptedModel(then=script)),
+        'curious': create_deep_agent(ScriptedModel(then=script), interrupt_on={}, capabilities=[AskUser()]),
     }
 
 
@@ -320,6 +321,30 @@ async def test_approvals_are_answered_by_keys_where_they_arose(
     assert edited.get('content') == (filled if key == 'e' else None)
     await expect(seen.page.locator('#files button')).to_have_text([] if key == 'n' else ['/report.md'])
     await expect(seen.calls).to_contain_text(['denied' if ends == 'denied' else '✓'])
+    assert seen.problems == []
+
+
+@pytest.mark.parametrize('words', ['PostgreSQL', 'None of them'])
+async def test_question_is_answered_by_a_choice_or_in_words(
+    open_page: OpenPage, client: httpx.AsyncClient, script: Script, words: str
+) -> None:
+    """A question of the agent shows its choices as buttons, and takes any other answer."""
+    question = call('ask_user', question='Which database?', choices=['SQLite', 'PostgreSQL'])
+    run = await ask(client, script, question, agent='curious')
+    seen = await open_page(at=f'#/c/{run["conversation_id"]}')
+    card = card_of(seen.page, run['approvals'][0])
+    await expect(card.locator('.question p')).to_have_text('Which database?')
+    await expect(card.locator('.argument')).to_have_count(0)
+    if words == 'PostgreSQL':
+        await card.get_by_role('button', name=words).click()
+    else:
+        await card.get_by_placeholder('Another answer').fill(words)
+        await card.get_by_role('button', name='Answer').click()
+
+    await expect(seen.turns.last.locator('.markdown').last).to_have_text('Done.')
+    await expect(seen.page.locator('#dialogue > [data-live]')).to_have_count(0)
+    await seen.calls.first.click()
+    await expect(seen.page.locator('.field.result pre')).to_contain_text(words)
     assert seen.problems == []
 
 
