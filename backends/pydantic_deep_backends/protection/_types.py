@@ -24,6 +24,8 @@ PROTECTED_FILES: Final[tuple[str, ...]] = (
     '.pre-commit-config.yaml',
     'AGENTS.md',
     'CLAUDE.md',
+    '.mcp.json',
+    'pydantic-deep.toml',
     '.agents/skills/',
 )
 """The default patterns.

@@ -40,6 +40,8 @@ pytestmark = pytest.mark.anyio
         '/.pre-commit-config.yaml',
         '/AGENTS.md',
         '/sub/CLAUDE.md',
+        '/.mcp.json',
+        '/sub/pydantic-deep.toml',
         '/agents.md',
         '/.agents/skills/pdf/SKILL.md',
         '/bare/HEAD',

@@ -7,6 +7,7 @@ import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
@@ -46,7 +47,7 @@ class ChatCompleter(Completer):
     """Completes the last word of the input."""
 
     def __init__(
-        self, verbs: VerbTable, directory: Path, *, skills: ListNames, versions: ListNames, models: ListNames
+        self, verbs: VerbTable[Any], directory: Path, *, skills: ListNames, versions: ListNames, models: ListNames
     ) -> None:
         """Create a completer.
 

@@ -16,10 +16,12 @@ from pydantic_deep.cli.render._event_lines import (
     render_total,
 )
 from pydantic_deep.cli.render._ids import short_id
+from pydantic_deep.cli.render._mcp_servers import render_mcp_servers
 from pydantic_deep.cli.render._terminal_text import escape_invisible
 from pydantic_deep.cli.render._wrapping import print_lines, print_truncated
 from pydantic_deep.cli.turn._compaction import compact
 from pydantic_deep.cli.turn._models import open_model
+from pydantic_deep.plan_mode import has_plan_mode
 from pydantic_deep.streaming import UsageEvent
 
 from ._session import ChatSession
@@ -91,6 +93,18 @@ async def _model(chat: ChatSession, arguments: Sequence[str]) -> None:
     chat.print(Text(escape_invisible(f'The model is {chat.runtime.model}.')))
 
 
+async def _mcp(chat: ChatSession, arguments: Sequence[str]) -> None:
+    servers = chat.runtime.mcp_servers
+    chat.print(*render_mcp_servers([] if servers is None else await servers.status()))
+
+
+async def _plan(chat: ChatSession, arguments: Sequence[str]) -> None:
+    if not chat.conversation.settings.plan_mode and not has_plan_mode(chat.runtime.agent):
+        raise WrongVerbError('This chat has no plan mode. Start it with --plan.')
+    [prompt] = arguments
+    await chat.prompt(prompt, plan=True)
+
+
 async def _new(chat: ChatSession, arguments: Sequence[str]) -> None:
     chat.reset()
     chat.print(Text('Started a new conversation. The files are unchanged.'))
@@ -118,6 +132,8 @@ CONVERSATION_VERBS = (
         run=_model,
         completion='model',
     ),
+    Verb(name='plan', arguments='PROMPT…', summary='change nothing until you accept a plan', run=_plan),
+    Verb(name='mcp', summary='show the MCP servers and their tools', run=_mcp),
 )
 """What the conversation has, and its model."""
 

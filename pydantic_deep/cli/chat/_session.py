@@ -71,7 +71,7 @@ class ChatSession:
         conversation: Conversation,
         environment: Environment,
         screen: ChatScreen,
-        verbs: VerbTable,
+        verbs: VerbTable[ChatSession],
         prompter: ApprovalPrompter,
         make_decider: DeciderFactory,
     ) -> None:
@@ -96,6 +96,7 @@ class ChatSession:
         self._prompter = prompter
         self._make_decider = make_decider
         self._loaded: list[str] = []
+        self._plans = True if conversation.settings.plan_mode else None
         self._exit_code = 0
 
     @property
@@ -159,8 +160,15 @@ class ChatSession:
         self._loaded = []
         self.next_branch = None
 
-    async def prompt(self, text: str) -> None:
-        """Run a turn with a prompt, the loaded skills and the attached files."""
+    async def prompt(self, text: str, *, plan: bool | None = None) -> None:
+        """Run a turn with a prompt, the loaded skills and the attached files.
+
+        Args:
+            text: The prompt.
+            plan: Whether to switch plan mode on or off. `None` leaves it as it is, and is on for the first prompt of a
+                chat with `--plan`.
+        """
+        plan, self._plans = self._plans if plan is None else plan, None
         attached = await attach(text, self.runtime.backend, self.runtime.directory)
         for notice in attached.notices:
             self.warn(notice)
@@ -170,7 +178,7 @@ class ChatSession:
         texts = '\n\n'.join([*self._loaded, attached.text])
         task: Prompt = [texts, *attached.images] if attached.images else texts
         branch, self.next_branch, self._loaded = self.next_branch, None, []
-        await self.present(partial(run_turn, self.conversation, task, branch=branch))
+        await self.present(partial(run_turn, self.conversation, task, branch=branch, plan=plan))
 
     async def present(self, work: Work) -> None:
         """Run a turn, show its progress, and ring the bell when it waits for the user."""

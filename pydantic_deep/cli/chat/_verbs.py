@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Generic, Literal, TypeAlias, TypeVar
 
 from pydantic_deep.errors import DeepAgentError
 
-if TYPE_CHECKING:
-    from ._session import ChatSession
+ChatT = TypeVar('ChatT')
+"""The type of the chat, which imports this module."""
 
 Completion: TypeAlias = Literal['version', 'model']
 """The kind of names that complete the arguments of a verb."""
@@ -27,14 +27,14 @@ class ChatEndedError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verb:
+class Verb(Generic[ChatT]):
     """A command of the chat."""
 
     name: str
     """The name without the slash."""
     summary: str
     """The line of `/help`, without a period."""
-    run: Callable[[ChatSession, Sequence[str]], Awaitable[None]]
+    run: Callable[[ChatT, Sequence[str]], Awaitable[None]]
     """Runs the verb with its arguments."""
     arguments: str = ''
     """The arguments as in help texts, such as `A [B]`. The last one takes the rest of the line if it ends with `…`."""
@@ -64,21 +64,21 @@ class Verb:
 
 
 @dataclass(frozen=True)
-class VerbTable:
+class VerbTable(Generic[ChatT]):
     """The verbs of a chat, in the order of the help."""
 
-    verbs: Sequence[Verb]
-    _by_name: dict[str, Verb] = field(init=False, default_factory=dict[str, Verb])
+    verbs: Sequence[Verb[ChatT]]
+    _by_name: dict[str, Verb[ChatT]] = field(init=False, default_factory=dict[str, 'Verb[ChatT]'])
 
     def __post_init__(self) -> None:
         self._by_name.update({verb.name: verb for verb in self.verbs})
 
     @property
-    def listed(self) -> list[Verb]:
+    def listed(self) -> list[Verb[ChatT]]:
         """The verbs that the help and the completion show."""
         return [verb for verb in self.verbs if verb.is_listed]
 
-    def find(self, name: str) -> Verb | None:
+    def find(self, name: str) -> Verb[ChatT] | None:
         """Return the verb with a name; `None` if there is none."""
         return self._by_name.get(name)
 

@@ -106,6 +106,11 @@ class Conversation:
         else:
             await self.continue_from(record.id)
 
+    @property
+    def settings(self) -> Settings:
+        """The settings of the agent."""
+        return Settings.model_validate(self.metadata[SETTINGS])
+
     async def use_model(self, name: str, model: Model) -> None:
         """Use another model in the next turns, and store its name with them.
 
@@ -116,7 +121,7 @@ class Conversation:
         agent = OwnAgent(self.runtime.agent, model=model, capabilities=())
         self.runtime = replace(self.runtime, agent=agent, model=name)
         self.versions = self.versions.with_agent(agent)
-        settings = Settings.model_validate(self.metadata[SETTINGS]).model_copy(update={'model': name})
+        settings = self.settings.model_copy(update={'model': name})
         self.metadata = {**self.metadata, SETTINGS: settings.model_dump(mode='json')}
         if self.tip is not None:
             self.tip = await self.versions.load(self.tip.id, backend=self.runtime.backend)
@@ -139,7 +144,7 @@ class Conversation:
         Raises:
             ForeignVersionError: Another program created the version, or it has another directory, agent or sandbox.
         """
-        settings, own = settings_of(record), Settings.model_validate(self.metadata[SETTINGS])
+        settings, own = settings_of(record), self.settings
         different = [
             name for name in ('directory', 'agent', 'sandbox') if getattr(settings, name) != getattr(own, name)
         ]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 from inline_snapshot import snapshot
 from typer.testing import Result
 
-from pydantic_deep.testing import ScriptedModel
+from pydantic_deep.testing import ScriptedModel, call
 from tests.cli.conftest import EDIT, WRITE
 
 Invoke = Callable[..., Result]
@@ -103,3 +104,27 @@ def test_new_drops_a_branch_that_was_to_start(invoke: Invoke) -> None:
     """After /new, a branch that /branch has prepared is not started."""
     invoke('chat', model=ScriptedModel('One.', 'Two.'), stdin='One\n/branch side\n/new\nTwo\n')
     assert {row['branch'] for row in json.loads(invoke('log', '--json').stdout)} == {'main'}
+
+
+def test_first_prompt_of_a_chat_with_plan_is_planned_and_later_ones_on_request(invoke: Invoke, work: Path) -> None:
+    """Until the plan is accepted, writes are refused; `/plan` asks for the next plan."""
+    plan = call('propose_plan', plan='1. Write.')
+    steps = (WRITE, plan, WRITE, 'One.', WRITE, 'Two.', WRITE, plan, 'Three.')
+    model = ScriptedModel(*steps)
+    result = invoke('chat', '--plan', '--approvals=allow', model=model, stdin='One\nTwo\n/plan Three\n')
+    assert result.stdout == 'One.\nTwo.\nThree.\n'
+    refused = ['Plan mode is on' in str(request.messages[-1]) for request in model.requests]
+    assert refused == [False, True, False, False, False, False, False, True, False]
+
+
+def test_plan_needs_the_option(invoke: Invoke) -> None:
+    """A chat whose agent has no plan mode says how to start one, instead of running without a plan."""
+    result = invoke('chat', model=ScriptedModel('One.'), stdin='/plan Go\nOne\n')
+    assert result.stderr.startswith('This chat has no plan mode. Start it with --plan.')
+    assert result.stdout == 'One.\n'
+
+
+def test_mcp_lists_the_servers_of_the_chat(invoke: Invoke) -> None:
+    """/mcp says that there is no server, or shows each with its tools."""
+    result = invoke('chat', model=ScriptedModel(), stdin='/mcp\n')
+    assert result.stderr.startswith('No MCP servers are configured.')
