@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -33,9 +34,15 @@ def test_main_defaults_to_the_arguments_of_the_process(
     assert capsys.readouterr().out.startswith('pydantic-deep 0.')
 
 
-def test_main_returns_2_on_usage_errors(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(('is_terminal', 'advice'), [(True, 'describe a task, or pipe it'), (False, 'it is empty')])
+def test_main_returns_2_on_usage_errors(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, is_terminal: bool, advice: str
+) -> None:
+    stdin = io.StringIO('')
+    monkeypatch.setattr(stdin, 'isatty', lambda: is_terminal)
+    monkeypatch.setattr(sys, 'stdin', stdin)
     assert main(['run']) == 2
-    assert "Missing argument 'task'" in capsys.readouterr().err
+    assert advice in capsys.readouterr().err
 
 
 def test_main_returns_130_on_an_interrupt_outside_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,7 +156,7 @@ class ApprovalResponse(BaseModel):
     """For a denied call: the reason that the model receives."""
 
 
-class FunctionCall(BaseModel):
+class FunctionCallItem(BaseModel):
     """A call of a function of the client."""
 
     type: Literal['function_call']
@@ -201,7 +201,7 @@ InputItem: TypeAlias = Annotated[
     Annotated[InputMessage, Tag('message')]
     | Annotated[ItemReference, Tag('item_reference')]
     | Annotated[ApprovalResponse, Tag('mcp_approval_response')]
-    | Annotated[FunctionCall, Tag('function_call')]
+    | Annotated[FunctionCallItem, Tag('function_call')]
     | Annotated[FunctionCallOutput, Tag('function_call_output')]
     | Annotated[OtherItem, Tag('reasoning')]
     | Annotated[OtherItem, Tag('mcp_approval_request')],
@@ -265,7 +265,7 @@ class FunctionTool(BaseModel):
     """Of a tool of the type `mcp`: the agent itself, whose approvals the client handles. It adds no tools."""
 
 
-class NamedTool(BaseModel):
+class NamedResponseTool(BaseModel):
     """The choice of a function."""
 
     type: Literal['function']
@@ -274,14 +274,14 @@ class NamedTool(BaseModel):
     """The name of the function."""
 
 
-class AllowedTools(BaseModel):
+class AllowedResponseTools(BaseModel):
     """The functions that the model may call."""
 
     type: Literal['allowed_tools']
     """The type of the choice."""
     mode: Literal['auto', 'required']
     """Whether it must call one of them."""
-    tools: list[NamedTool]
+    tools: list[NamedResponseTool]
     """The functions."""
 
 
@@ -320,7 +320,7 @@ class ResponseRequest(BaseModel):
     """Options of the text."""
     tools: list[FunctionTool] | None = None
     """Functions of the client, which it runs itself. The main agent can call them beside its own tools."""
-    tool_choice: Literal['auto', 'none', 'required'] | NamedTool | AllowedTools | None = None
+    tool_choice: Literal['auto', 'none', 'required'] | NamedResponseTool | AllowedResponseTools | None = None
     """Whether the model may or must call a function of the client. The agent's own tools are not affected by `none`."""
     prompt: JsonValue = None
     """A prompt template of OpenAI. Rejected."""
@@ -448,7 +448,7 @@ def _of_assistant(item: InputItem) -> DialogueMessage:
     match item:
         case InputMessage():
             return DialogueMessage(role='assistant', content=_content(item.content))
-        case FunctionCall():
+        case FunctionCallItem():
             call = ClientCall(id=item.call_id, name=item.name, args=parse_args(item.arguments))
             return DialogueMessage(role='assistant', calls=(call,))
         case _:  # it has no content here, but what follows it is new
@@ -470,9 +470,9 @@ def _tools(body: ResponseRequest) -> ClientTools:
     without_tools_of_provider(tool.type for tool in tools if tool.type != 'function')
     choice: ToolChoice
     match body.tool_choice:
-        case NamedTool(name=name):
+        case NamedResponseTool(name=name):
             choice = [name]
-        case AllowedTools(mode=mode, tools=allowed):
+        case AllowedResponseTools(mode=mode, tools=allowed):
             names = [tool.name for tool in allowed]
             tools = [tool for tool in tools if tool.name in names]
             choice = names if mode == 'required' else 'auto'

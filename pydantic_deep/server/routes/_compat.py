@@ -1,4 +1,4 @@
-"""The APIs of OpenAI, Anthropic and Google: their clients use an agent as if it were a model.
+"""The chat APIs of OpenAI and Anthropic: their clients use an agent as if it were a model. So do those of Google.
 
 The activity of the agent's own tools is not exposed. A function that a client declares is called as in each API, and a
 pending approval is a call of `approval_required`, whose result is the decision.
@@ -13,26 +13,16 @@ from fastapi import APIRouter, Body
 from pydantic import JsonValue
 from starlette.responses import Response
 
-from pydantic_deep.server.access._ownership import Access
 from pydantic_deep.server.compat._anthropic import MessagesRequest, anthropic_session_id, parse_anthropic_request
-from pydantic_deep.server.compat._google import (
-    CountTokensRequest,
-    GenerateContentRequest,
-    parse_count_request,
-    parse_google_request,
-)
 from pydantic_deep.server.compat._openai import ChatCompletionRequest, openai_session_id, parse_openai_request
 from pydantic_deep.server.compat._repetitions import Identity, start_or_join
 from pydantic_deep.server.compat._token_count import count_tokens
-from pydantic_deep.server.compat._turns import CompatTurn
-from pydantic_deep.server.http._errors import Api, describe_errors, not_found
+from pydantic_deep.server.http._errors import Api, describe_errors
 from pydantic_deep.server.http._json_route import JsonRoute
 from pydantic_deep.streaming import (
     AnthropicEncoder,
-    GoogleEncoder,
     OpenaiEncoder,
     anthropic_message,
-    google_response,
     openai_completion,
 )
 
@@ -55,11 +45,6 @@ def _example(example: dict[str, JsonValue]) -> dict[int | str, dict[str, object]
 
 def _openai_model(name: str) -> dict[str, JsonValue]:
     return {'id': name, 'object': 'model', 'created': _MODELS_SINCE, 'owned_by': 'pydantic-deep'}
-
-
-def _google_model(name: str) -> dict[str, JsonValue]:
-    methods: list[JsonValue] = ['generateContent', 'streamGenerateContent', 'countTokens']
-    return {'name': f'models/{name}', 'displayName': name, 'supportedGenerationMethods': methods}
 
 
 _USER_MESSAGE = {'role': 'user', 'content': 'Read sales.csv.'}
@@ -165,104 +150,3 @@ async def count_message_tokens(
     """
     dialogue = parse_anthropic_request(body, continues=False)
     return {'input_tokens': await count_tokens(access, body.model, dialogue, session_id=anthropic_session_id(body))}
-
-
-@router.get(
-    '/v1beta/models',
-    tags=['google'],
-    summary='List the agents as models',
-    responses={**_example({'models': [_google_model('analyst')]}), **_errors('google')},
-)
-async def list_google_models(access: Runner) -> dict[str, JsonValue]:
-    """Requires the scope `run`."""
-    return {'models': [_google_model(name) for name in sorted(access.state.agents) if access.may_use(name)]}
-
-
-@router.get(
-    '/v1beta/models/{agent}',
-    tags=['google'],
-    summary='Get an agent as a model',
-    responses={**_example(_google_model('analyst')), **_errors('google')},
-)
-async def read_google_model(agent: str, access: Runner) -> dict[str, JsonValue]:
-    """Requires the scope `run`."""
-    access.agent(agent)
-    return _google_model(agent)
-
-
-async def _start_google_turn(
-    access: Access, agent: str, body: GenerateContentRequest, identity: Identity
-) -> CompatTurn:
-    session_id, dialogue = body.labels.get('session_id'), parse_google_request(body)
-    return await start_or_join(access, agent, dialogue, session_id=session_id, identity=identity)
-
-
-_GOOGLE_BODY = Body(
-    openapi_examples={'words': {'value': {'contents': [{'role': 'user', 'parts': [{'text': 'Read sales.csv.'}]}]}}}
-)
-
-
-@router.post('/v1/models/{agent}:generateContent', include_in_schema=False)
-@router.post(
-    '/v1beta/models/{agent}:generateContent',
-    tags=['google'],
-    summary='Continue a dialogue',
-    response_class=Response,
-    responses={200: {'description': 'A response.'}, **_errors('google')},
-)
-async def generate_content(
-    agent: str, body: Annotated[GenerateContentRequest, _GOOGLE_BODY], access: Runner, identity: Identity
-) -> Response:
-    """Requires the scope `run`; for decisions, also `approve`."""
-    turn = await _start_google_turn(access, agent, body, identity)
-    return await turn.respond(partial(google_response, model=agent, tool_calls=True))
-
-
-@router.post('/v1/models/{agent}:streamGenerateContent', include_in_schema=False)
-@router.post(
-    '/v1beta/models/{agent}:streamGenerateContent',
-    tags=['google'],
-    summary='Continue a dialogue, streamed',
-    response_class=Response,
-    responses={200: {'description': 'Responses as server-sent events.'}, **_errors('google')},
-)
-async def stream_generate_content(
-    agent: str,
-    body: Annotated[GenerateContentRequest, _GOOGLE_BODY],
-    access: Runner,
-    identity: Identity,
-    alt: str = 'sse',
-) -> Response:
-    """Requires the scope `run`; for decisions, also `approve`. Only `alt=sse`, which the clients use, is supported."""
-    if alt != 'sse':
-        raise not_found()
-    turn = await _start_google_turn(access, agent, body, identity)
-    build_body = partial(google_response, model=agent, tool_calls=True)
-    return await turn.stream(GoogleEncoder(model=agent, tool_calls=True), build_body)
-
-
-@router.post('/v1/models/{agent}:countTokens', include_in_schema=False)
-@router.post(
-    '/v1beta/models/{agent}:countTokens',
-    tags=['google'],
-    summary='Count the tokens of a request',
-    responses={**_example({'totalTokens': 2095}), **_errors('google')},
-)
-async def count_content_tokens(
-    agent: str,
-    body: Annotated[
-        CountTokensRequest,
-        Body(
-            openapi_examples={
-                'words': {'value': {'contents': [{'role': 'user', 'parts': [{'text': 'Read sales.csv.'}]}]}}
-            }
-        ),
-    ],
-    access: Runner,
-) -> dict[str, JsonValue]:
-    """Requires the scope `run`. An estimate: a model's own tokenizer may count differently.
-
-    A dialogue that the server knows includes the context that the agent has built. Otherwise the count is that of the
-    request, without the agent's own instructions and tools.
-    """
-    return {'totalTokens': await count_tokens(access, agent, parse_count_request(body), session_id=None)}

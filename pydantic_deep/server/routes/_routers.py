@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from . import _admin, _approvals, _compat, _conversations, _page, _responses, _turns, _ui, _uploads, _versions
+from . import _admin, _approvals, _compat, _conversations, _google, _page, _responses, _turns, _ui, _uploads, _versions
 
 ROUTERS: tuple[APIRouter, ...] = (
     _admin.router,
@@ -14,6 +14,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     _approvals.router,
     _uploads.router,
     _compat.router,
+    _google.router,
     _responses.router,
     _ui.router,
     _page.router,
