@@ -24,6 +24,7 @@ from pydantic_ai.exceptions import (
 )
 
 from pydantic_deep.budgets import BudgetExceededError
+from pydantic_deep.errors import TurnOptionError
 from pydantic_deep.retries import CutAnswerError
 from pydantic_deep.streaming import EndEvent, RunEvents, describe_failure
 
@@ -51,6 +52,7 @@ from pydantic_deep.streaming import EndEvent, RunEvents, describe_failure
         (FallbackExceptionGroup('x', [ValueError('y'), ModelAPIError('m', 'x')]), 'provider_error', 502),
         (ContentFilterError('x'), 'content_filter', 422),
         (UnexpectedModelBehavior('x'), 'unexpected_answer', 502),
+        (TurnOptionError('tools', 'x'), 'invalid', 400),
         (UserError('x'), 'run_failed', 500),
         (ZeroDivisionError('x'), 'run_failed', 500),
     ],
