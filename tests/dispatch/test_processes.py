@@ -91,8 +91,8 @@ class Fleet:
         return is_paused or bool(await self.store.queue.list(limit=1))
 
     async def answer(self, conversation: Conversation) -> int:
-        head = await conversation.head()
         queued = await self.store.queue.list(conversation_id=conversation.id)
+        head = await conversation.head()  # read last: a run that has left the queue has moved it
         if head.state != 'awaiting_approval' or any(run.base_id is not None for run in queued):
             return 0
         lines = self.journal.lines()
