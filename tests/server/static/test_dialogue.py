@@ -154,6 +154,8 @@ async def test_code_is_copied_by_a_button(open_page: OpenPage):
     seen = await open_page()
     await seen.page.context.grant_permissions(['clipboard-read', 'clipboard-write'])
     await seen.send('markdown')
+    await expect(seen.page.get_by_role('button', name='Copy')).to_be_visible()
+    await expect(seen.page.locator('#stop')).to_be_hidden()  # the turn has ended, so nothing is rendered again
     await seen.page.get_by_role('button', name='Copy').click()
 
     await expect(seen.page.locator('.code .head button')).to_have_text('Copied')
@@ -254,6 +256,7 @@ async def test_reopened_conversation_follows_its_active_run(open_page: OpenPage,
     seen = await open_page()
     await seen.send('wait for me')
     await gate.reached.wait()
+    await seen.page.wait_for_url('**/#/c/*')  # the page knows the id of the conversation it created
     await seen.page.reload()
 
     await expect(seen.calls).to_have_text(['holdrunning'])
