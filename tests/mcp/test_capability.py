@@ -65,7 +65,8 @@ def size(request: SeenRequest) -> int:
         len(tool.name) + len(tool.description or '') + len(json.dumps(tool.parameters_json_schema))
         for tool in request.tools
     ]
-    return sum(tools) + len(request.instructions or '')
+    instructions = (request.instructions or '').replace('pyai:', '')  # newer releases of pydantic-ai prefix their tags
+    return sum(tools) + len(instructions)
 
 
 @asynccontextmanager
