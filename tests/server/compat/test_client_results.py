@@ -112,6 +112,27 @@ async def test_results_of_unknown_calls_are_part_of_a_new_history(client: Any, s
     assert len(await served.store.conversations()) == 3
 
 
+async def test_result_with_an_id_that_this_server_never_gave_is_history(client: Any, served: Any) -> None:
+    """A dialogue from another server continues as a new conversation with its calls and results."""
+    made: dict[str, Any] = {'type': 'tool_use', 'id': 'toolu_1', 'name': 'weather', 'input': {}}
+    told = await ask(
+        client, user(text('Go')), {'role': 'assistant', 'content': [made]}, user(result('toolu_1', 'cold'))
+    )
+
+    assert told[0]['text'] == 'cold (success), Continue with the results above.'
+    assert len(await served.store.conversations()) == 1
+
+
+async def test_call_that_needs_a_decision_takes_no_plain_result(client: Any) -> None:
+    """A client cannot supply the result of a call that a person has to decide on."""
+    first = user(text('write'))
+    pending = await ask(client, first)
+    made: dict[str, Any] = {'type': 'tool_use', 'id': pending[0]['id'], 'name': 'weather', 'input': {}}
+    told = await ask(client, first, {'role': 'assistant', 'content': [made]}, user(result(made['id'])), status=400)
+
+    assert "of 'write_file' needs a decision" in told
+
+
 async def test_decision_and_result_must_belong_to_one_response(client: Any) -> None:
     first, second = user(text('Rome')), user(text('write'))
     asked, pending = await ask(client, first), await ask(client, second)
