@@ -2,7 +2,7 @@
 
 import { signal } from '@preact/signals';
 import type { ComponentChildren } from 'preact';
-import { useEffect, useRef } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 
 import { Icon } from './icons';
 import { Code, imageType } from './markdown';
@@ -19,7 +19,8 @@ export const close = () => { dialog.value = null; };
 export function Dialog() {
   const root = useRef<HTMLDialogElement>(null);
   const shown = dialog.value;
-  useEffect(() => { if (shown) root.current!.showModal(); }, [shown]);
+  // Before the next paint, because a key can be pressed as soon as the dialog is seen.
+  useLayoutEffect(() => { if (shown) root.current!.showModal(); }, [shown]);
   if (!shown) return null;
   return <dialog ref={root} aria-labelledby="dialog-title" onClose={close} onClick={(event) => { if (event.target === root.current) close(); }}>
     <header><h2 id="dialog-title">{shown.title}</h2><button type="button" class="quiet" aria-label="Close" onClick={close}><Icon name="close" /></button></header>

@@ -8,6 +8,7 @@ import { Marked, type MarkedToken, type Token, type Tokens } from 'marked';
 import type { Node } from './highlight';
 import { Icon } from './icons';
 import { getBlob, urlPath } from './server';
+import { guarded } from './state';
 import { Lines, plain, Text } from './text';
 
 const marked = new Marked({ gfm: true, breaks: true });
@@ -119,11 +120,11 @@ export function Code({ language, text }: { language: string; text: string }) {
     if (language && text.length < 100_000) import('./highlight').then(({ highlight }) => { if (isCurrent) setNodes(highlight(language.toLowerCase(), text)); });
     return () => { isCurrent = false; };
   }, [language, text]);
-  const copy = async () => {
+  const copy = guarded(async () => {
     await navigator.clipboard.writeText(text);
     setCopied(true);
     setTimeout(() => setCopied(false), 1500);
-  };
+  });
   return <div class="code">
     <div class="head"><span>{plain(language) || 'text'}</span>
       <button type="button" class="quiet small" onClick={copy}><Icon name={isCopied ? 'check' : 'copy'} />{isCopied ? 'Copied' : 'Copy'}</button></div>

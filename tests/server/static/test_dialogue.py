@@ -155,7 +155,7 @@ async def test_code_is_copied_by_a_button(open_page: OpenPage):
     await seen.page.context.grant_permissions(['clipboard-read', 'clipboard-write'])
     await seen.send('markdown')
     await expect(seen.page.get_by_role('button', name='Copy')).to_be_visible()
-    await expect(seen.page.locator('#stop')).to_be_hidden()  # the turn has ended, so nothing is rendered again
+    await expect(seen.page.locator('#dialogue > [data-live]')).to_have_count(0)  # the stored turn is shown
     await seen.page.get_by_role('button', name='Copy').click()
 
     await expect(seen.page.locator('.code .head button')).to_have_text('Copied')
