@@ -14,6 +14,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
 from pydantic_ai.settings import ModelSettings
 
 from pydantic_deep._messages.deferred_metadata import DelegationAnswers, StillPending, parse_answer
+from pydantic_deep._pause_check import with_pause
 from pydantic_deep.extensions import SupportsApprovalGate, SupportsInheritance, find_capabilities
 
 from ._catalogue import GENERAL
@@ -25,7 +26,6 @@ from ._types import MAX_LEVELS, Subagent, declared_by, levels_of
 from .delegation._delegation import Delegation, Plan
 from .delegation._fork import check_forkable
 from .delegation._inheritance import inherited_capabilities, passed_settings
-from .delegation._outputs import with_pause
 from .delegation._report import describe_error
 
 TOOL_NAME = 'task'

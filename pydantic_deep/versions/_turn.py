@@ -14,11 +14,14 @@ from typing import Any
 import anyio
 from opentelemetry.trace import Link
 from pydantic_ai import DeferredToolRequests, DeferredToolResults
+from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.messages import repair_messages
+from pydantic_ai.output import OutputSpec
 from pydantic_ai.settings import merge_model_settings
 from pydantic_ai.usage import RunUsage, UsageLimits
 
 from pydantic_deep._messages.usage_json import load_usage
+from pydantic_deep._pause_check import has_output_validators, with_pause
 from pydantic_deep._run_to_completion import run_to_completion
 from pydantic_deep._session_id import current_session_id
 from pydantic_deep._spans import (
@@ -33,6 +36,7 @@ from pydantic_deep._spans import (
 )
 from pydantic_deep.approvals import NothingPendingError
 from pydantic_deep.deps import DeepAgentDeps
+from pydantic_deep.errors import TurnOptionError
 from pydantic_deep.store import (
     ApprovalAnsweredError,
     BranchExistsError,
@@ -181,6 +185,7 @@ async def _opened(
 ) -> AsyncGenerator[OpenTurn]:
     base = request.base
     options = request.options
+    output_type = _output_type(session.agent, options, is_recovery=request.attempt_of is not None)
     if pending is not None:
         await _refuse_if_taken(session.store, base.id)
     opened = await open_files(session.trees, request)
@@ -251,10 +256,8 @@ async def _opened(
             arguments['capabilities'].append(
                 ExternalTools(tools=options.external_tools, choice=options.tool_choice or ())
             )
-        output_type = _output_type(session, options)
-        # A call that may have run becomes an approval, and a call of an external tool always is one.
-        if request.attempt_of is not None or options.external_tools or output_type is not session.agent.output_type:
-            arguments['output_type'] = [output_type, DeferredToolRequests]
+        if output_type is not None:
+            arguments['output_type'] = output_type
         turn = OpenTurn(
             arguments=arguments,
             deps=deps,
@@ -295,13 +298,34 @@ async def _with_options_of_pause(store: Store, base: VersionRecord, options: Tur
     )
 
 
-def _output_type(session: Session[Any, Any], options: TurnOptions) -> Any:
-    """Return the output type of a turn: that of the agent, or of the schema of the caller."""
-    if options.output_schema is None:
-        return session.agent.output_type
-    from .options._output_schema import output_type_of  # it requires an extra
+def _output_type(agent: AbstractAgent[Any, Any], options: TurnOptions, *, is_recovery: bool) -> OutputSpec[Any] | None:
+    """Return the output type of a turn; `None` if it is that of the agent.
 
-    return output_type_of(options.output_schema)
+    A turn with external tools pauses for their results, and a recovered one for calls that may have run before.
+
+    Raises:
+        TurnOptionError: The turn needs another output type than the agent, which has output validators.
+    """
+    if options.output_schema is not None:
+        if has_output_validators(agent):
+            raise TurnOptionError(
+                'output_schema',
+                'the agent has output validators, which accept only its own output type. Omit the schema, or ask an '
+                'agent without output validators.',
+            )
+        from .options._output_schema import output_type_of  # it requires an extra
+
+        return [output_type_of(options.output_schema), DeferredToolRequests]
+    output_type = with_pause(agent.output_type) if is_recovery or options.external_tools else None
+    if output_type is None or not has_output_validators(agent):
+        return output_type
+    if options.external_tools:
+        raise TurnOptionError(
+            'external_tools',
+            'the agent has output validators, so that its output type must itself allow a pause for their results. '
+            'Add `DeferredToolRequests` to its `output_type`.',
+        )
+    return None  # such an agent cannot pause, in this turn as in any other
 
 
 def _needs_repair(request: TurnRequest) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
-from pydantic_ai import ToolDefinition
+from pydantic_ai import Agent, DeferredToolRequests, ToolDefinition
 from pydantic_ai.messages import ModelRequest, ToolReturnPart
 
 from pydantic_deep.approvals import Deny, Respond
@@ -74,6 +76,25 @@ async def test_invalid_external_tools_are_refused(make: MakeAgent, options: Turn
 
     with pytest.raises(ValidationError, match=match):
         root.stream(options)
+
+
+async def test_agent_with_output_validators_pauses_for_external_tools_by_its_own_output_type(make_plain: MakeAgent):
+    """pydantic-ai rejects another output type for such an agent, so a turn does not replace one that allows a pause."""
+    agent = make_plain(call('weather', city='Rome'), 'Hot.', output_type=[str, DeferredToolRequests])
+    cast('Agent[Any, Any]', agent.agent).output_validator(str.upper)
+    paused = await (await agent.create()).run(TurnOptions(prompt='Weather?', external_tools=[WEATHER]))
+
+    assert (await paused.run(TurnOptions(answers={paused.pending[0].id: Respond('40 °C')}))).output == 'HOT.'
+
+
+async def test_agent_with_output_validators_that_cannot_pause_has_no_external_tools(make_plain: MakeAgent):
+    agent = make_plain('Never.')
+    cast('Agent[Any, Any]', agent.agent).output_validator(str.upper)
+    root = await agent.create()
+
+    with pytest.raises(TurnOptionError, match='external_tools: the agent has output validators'):
+        await root.run(TurnOptions(prompt='a', external_tools=[WEATHER]))
+    assert await agent.recover() == []
 
 
 async def test_forced_choice_is_sent_with_each_request(make: MakeAgent):

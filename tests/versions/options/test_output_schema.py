@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pydantic import BaseModel
+from pydantic_ai import Agent
 
 from pydantic_deep.approvals import Approve
 from pydantic_deep.errors import TurnOptionError
@@ -85,3 +86,13 @@ def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch):
 
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'versioned-deep-agents\[server\]'"):
         importlib.reload(_output_schema)
+
+
+async def test_agent_with_output_validators_refuses_a_schema(make_plain: MakeAgent):
+    """Its validators accept only its own output type."""
+    agent = make_plain('Never.')
+    cast('Agent[Any, Any]', agent.agent).output_validator(str.upper)
+    root = await agent.create()
+
+    with pytest.raises(TurnOptionError, match='output_schema: the agent has output validators'):
+        await root.run(TurnOptions(prompt='a', output_schema=NUMBER))

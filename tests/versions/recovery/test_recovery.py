@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from pydantic_ai import CancellationToken, RunCancelled
+from pydantic_ai import Agent, CancellationToken, DeferredToolRequests, RunCancelled
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo
 
@@ -26,6 +26,7 @@ from pydantic_deep.store import (
     StoreUnavailableError,
     VersionFilter,
     new_id,
+    open_engine,
 )
 from pydantic_deep.testing import Answer, ScriptedModel
 from pydantic_deep.versions import AgentVersion, ApprovalInbox, VersionedAgent
@@ -71,6 +72,23 @@ async def test_crash_between_claiming_and_resuming_leaves_the_run_recoverable(ur
         assert await agent.recover() == []
     async with world.process() as agent:
         assert [version.output for version in await agent.recover()] == ['end']
+
+
+@pytest.mark.parametrize('output_type', [str, [str, DeferredToolRequests]])
+async def test_run_of_an_agent_with_output_validators_is_recovered(url: str, output_type: Any) -> None:
+    """pydantic-ai rejects another output type for such an agent, so its recovered run keeps its own."""
+
+    def open_agent(store: MortalStore) -> VersionedAgent[Any, Any]:
+        agent = Agent[Any, Any](ScriptedModel('end'), output_type=output_type, name='agent')
+        agent.output_validator(str.upper)
+        return VersionedAgent(agent, store)
+
+    async with MortalStore(await open_engine(url)) as store:
+        store.dies_after = begins
+        with pytest.raises(StoreUnavailableError):
+            await (await open_agent(store).create()).advance('go')
+    async with MortalStore(await open_engine(url)) as store:
+        assert [version.output for version in await open_agent(store).recover()] == ['END']
 
 
 async def test_concurrent_recoveries_take_each_run_once(url: str) -> None:

@@ -1,14 +1,15 @@
+"""Outputs of subagents, as the parent receives them."""
+
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from pydantic_ai import Agent, DeferredToolRequests, NativeOutput, PromptedOutput, TextOutput, ToolOutput
+from pydantic_ai import Agent, NativeOutput, PromptedOutput, TextOutput, ToolOutput
 from pydantic_ai.messages import ToolCallPart, ToolReturnPart
 
 from pydantic_deep.subagents import Subagent
-from pydantic_deep.subagents.delegation._outputs import with_pause
 from pydantic_deep.testing import ScriptedModel, call
 
 
@@ -30,14 +31,6 @@ def double(value: int) -> int:
 
 def shout(text: str) -> str:
     return text.upper()
-
-
-@pytest.mark.parametrize(
-    'allows',
-    [DeferredToolRequests, [str, DeferredToolRequests], [str, [DeferredToolRequests]], str | DeferredToolRequests],
-)
-def test_output_type_that_allows_a_pause_is_unchanged(allows: Any) -> None:
-    assert with_pause(allows) is None
 
 
 @pytest.mark.anyio
