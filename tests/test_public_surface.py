@@ -354,7 +354,10 @@ def test_every_public_name_is_listed() -> None:
             'pydantic_deep.server': [
                 'AnyAgent',
                 'ApiKey',
+                'Authenticate',
+                'Identity',
                 'InvalidAgentsError',
+                'InvalidIdentityError',
                 'InvalidKeyError',
                 'InvalidSettingsError',
                 'KeyRing',

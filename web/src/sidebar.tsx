@@ -32,7 +32,7 @@ export function Sidebar({ close }: { close: () => void }) {
       <span class="faint owner"><Icon name="person" /><Text of={me.value?.owner ?? ''} /></span>
       <button type="button" class="quiet" title={`Colors: ${theme.value}`} aria-label={`Colors: ${theme.value}`} id="theme" onClick={nextTheme}><Icon name="sun" /></button>
       <button type="button" class="quiet" title="Keys (?)" aria-label="Keys" id="keys" onClick={showKeys}>?</button>
-      <button type="button" class="quiet" title="Sign out" aria-label="Sign out" id="sign-out" onClick={() => { useKey(''); location.assign(location.pathname); }}><Icon name="out" /></button>
+      {me.value?.has_key && <button type="button" class="quiet" title="Sign out" aria-label="Sign out" id="sign-out" onClick={() => { useKey(''); location.assign(location.pathname); }}><Icon name="out" /></button>}
     </footer>
   </nav>;
 }

@@ -20,7 +20,10 @@ export type Route =
   | { view: 'inbox'; approval: string | null };
 
 export const me = signal<Me | null>(null);
-export const needsKey = signal(!server.hasKey());
+/** The server knows nobody who sends these requests: a person has to sign in. */
+export const needsSignIn = signal(false);
+/** Where people log in to the host application; null if they need a key. */
+export const loginUrl = signal<string | null>(null);
 export const agents = signal<Agent[]>([]);
 export const agent = signal('');
 export const skills = signal<Skill[]>([]);
@@ -47,9 +50,13 @@ const currentId = () => route.value.view === 'chat' || route.value.view === 'ver
 
 export function fail(error: unknown): void {
   if (server.isAbort(error)) return;
-  problem.value = error instanceof Error ? error.message : String(error);
-  if (error instanceof Refused && error.status === 401) needsKey.value = true;
-  else if (!(error instanceof Refused)) console.error(error);
+  const isUnknown = error instanceof Refused && error.status === 401;
+  const isFirst = isUnknown && me.value === null && !server.hasKey(); // nothing has failed yet
+  problem.value = isFirst ? null : error instanceof Error ? error.message : String(error);
+  if (isUnknown) {
+    needsSignIn.value = true;
+    loginUrl.value = typeof error.facts['login_url'] === 'string' ? error.facts['login_url'] : null;
+  } else if (!(error instanceof Refused)) console.error(error);
 }
 
 /** Return an action of a person, which shows its errors. It returns undefined if it failed. */
@@ -96,11 +103,12 @@ export const follow = guarded(async () => {
 // The beginning
 
 export const begin = guarded(async () => {
+  needsSignIn.value = false;
   const [person, { items }] = await Promise.all([server.get<Me>('me'), server.get<{ items: Agent[] }>('agents')]);
   batch(() => {
     me.value = person;
+    if (!person.has_key) server.useKey(''); // the login decides, so a key of a link is not used
     agents.value = items;
-    needsKey.value = false;
     if (!items.some((each) => each.name === agent.value)) agent.value = items[0]?.name ?? '';
   });
   await Promise.all([listConversations(), listApprovals(), listSkills()]);
@@ -213,7 +221,7 @@ function showPrepared(): void {
 
 /** Send a prompt with files, and return whether it was sent. A conversation is created with its first prompt, which names it. */
 export async function send(prompt: string, files: File[] = []): Promise<boolean> {
-  if (isSending || live.value?.isRunning || needsKey.value) return false;
+  if (isSending || live.value?.isRunning || needsSignIn.value) return false;
   isSending = true;
   try {
     return await guarded(async () => {

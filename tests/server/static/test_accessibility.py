@@ -111,6 +111,13 @@ async def test_no_state_of_the_page_has_violations(
         wrong = await open_page(key='pd_wrong', **given)
         await expect(wrong.page.locator('#problem')).to_be_visible()
         await check(wrong.page, axe, f'{given}: sign-in')
+        await wrong.page.route(
+            '**/api/me',
+            lambda route: route.fulfill(status=401, json={'error': {'message': 'x', 'login_url': '/login'}}),
+        )
+        await wrong.page.reload()
+        await expect(wrong.page.locator('#to-login')).to_be_visible()
+        await check(wrong.page, axe, f'{given}: sign-in at the host application')
         await wrong.page.context.close()
         seen = await open_page(**given)
         await walk(seen.page, client, script, axe, str(given))
