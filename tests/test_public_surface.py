@@ -763,6 +763,7 @@ def test_every_public_name_is_listed() -> None:
                 'ConversationDetails',
                 'ConversationSummary',
                 'Difference',
+                'Repeat',
                 'Run',
                 'RunState',
                 'StoreReader',
@@ -777,6 +778,7 @@ def test_every_public_name_is_listed() -> None:
                 'VersionDetails',
                 'is_pending',
                 'prompt_text',
+                'repeat_of',
                 'stored_output_text',
             ],
             'pydantic_deep_backends': [

@@ -10,6 +10,7 @@ Defined elsewhere: events of live runs (`streaming`), request bodies and ownersh
 from ._approvals import StoredApproval
 from ._conversations import ConversationDetails, ConversationSummary
 from ._reader import StoreReader, stored_output_text
+from ._repeats import Repeat, repeat_of
 from ._runs import Run, RunState
 from ._turn_lineages import TurnLineage, TurnLineages, is_pending, prompt_text
 from ._usage import Usage
@@ -19,6 +20,7 @@ __all__ = (
     'ConversationDetails',
     'ConversationSummary',
     'Difference',
+    'Repeat',
     'Run',
     'RunState',
     'StoreReader',
@@ -33,5 +35,6 @@ __all__ = (
     'VersionDetails',
     'is_pending',
     'prompt_text',
+    'repeat_of',
     'stored_output_text',
 )

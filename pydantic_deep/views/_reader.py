@@ -26,6 +26,7 @@ from pydantic_deep.versions import AgentVersion, InboxItem, VersionedAgent
 
 from ._approvals import StoredApproval
 from ._conversations import ConversationDetails, ConversationSummary
+from ._repeats import repeat_of
 from ._turn_lineages import TurnLineage, TurnLineages, is_pending
 from ._usage import Usage
 from ._versions import Difference, StoredRequest, SubagentTree, ToolCall, Version, VersionDetails
@@ -225,10 +226,12 @@ def _approval(record: ApprovalRecord, version: AgentVersion[Any, Any] | None) ->
     item = InboxItem.from_record(record)
     decision = item.decision
     pending = [] if version is None else version.pending
+    args = json.loads(record.arguments)
     return StoredApproval.of(
         item,
         agent=item.agent_name,
-        args=json.loads(record.arguments),
+        args=args,
+        repeat=repeat_of(item.tool, args, item.view),
         decisions=[kind for approval in pending if approval.id == item.pending_id for kind in approval.decisions],
         reason=item.reason or (decision.given_reason if isinstance(decision, Deny) else None),
         edited_args=decision.args if isinstance(decision, Edit) else None,

@@ -51,7 +51,7 @@ export function askLine(title: string, label: string, value: string, answer: str
 
 const KEYS: [string, string][] = [
   ['/', 'write a prompt'], ['Enter', 'send'], ['Shift+Enter', 'a new line'], ['c', 'a new conversation'], ['v', 'versions, or back to the dialogue'],
-  ['a', 'go to the pending calls'], ['j, k', 'next, previous'], ['y, n, e', 'approve, deny, edit the focused call'], ['s', 'stop the run'],
+  ['a', 'go to the pending calls'], ['j, k', 'next, previous'], ['y, n, e', 'approve, deny, edit the focused call'], ['Shift+Y', 'approve it and calls like it in this conversation'], ['s', 'stop the run'],
   ['?', 'these keys'],
 ];
 

@@ -4,7 +4,7 @@ import { signal } from '@preact/signals';
 import { Component, type ComponentChildren, render } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 
-import { cardElements, goToInbox, Inbox, pressOnCard, stepCards } from './approvals';
+import { ApprovedRepeats, cardElements, goToInbox, Inbox, pressOnCard, stepCards } from './approvals';
 import { Composer } from './composer';
 import { Dialogue } from './dialogue';
 import { askLine, Dialog, confirm, showKeys, Toast } from './dialogs';
@@ -36,7 +36,7 @@ function App() {
       <Problem />
       {view === 'inbox' ? <Inbox /> : view === 'versions' ? <Versions /> : view === 'new' ? <Welcome /> : <section class="talk" aria-label="Conversation">
         <Dialogue />
-        {may('run') && <div class="foot"><Composer placeholder={`Write to ${plain(conversation?.details.agent ?? agent.value)}`} /></div>}
+        {may('run') && <div class="foot">{conversation && <ApprovedRepeats conversation={conversation.details.id} />}<Composer placeholder={`Write to ${plain(conversation?.details.agent ?? agent.value)}`} /></div>}
       </section>}
     </main>
     {hasPanel && isPanelOpen.value && <aside id="panel" aria-label="Plan and files">
@@ -152,6 +152,7 @@ const DOES: Record<string, () => void> = {
   j: () => step(1),
   k: () => step(-1),
   y: () => pressOnCard('approve'),
+  Y: () => pressOnCard('repeat'),
   n: () => pressOnCard('deny'),
   e: () => pressOnCard('edit'),
   s: () => void stop(),

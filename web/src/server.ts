@@ -17,7 +17,7 @@ export const isKey = (text: string) => key === text.trim();
 export function useKey(text: string) {
   key = text.trim();
   if (key) sessionStorage.setItem('key', key);
-  else sessionStorage.removeItem('key');
+  else sessionStorage.clear(); // also the calls that this person has approved for a conversation
 }
 
 /** Return the key in the fragment of a link, which servers and logs never see, and remove it from the address; else null. */

@@ -2,6 +2,7 @@
 
 import { batch, computed, signal } from '@preact/signals';
 
+import { isApproved } from './repeats';
 import * as server from './server';
 import { Refused } from './server';
 import { after, nameOf, type Item, type Prompt, type Turn, turnsOf } from './transcript';
@@ -107,7 +108,7 @@ export const begin = guarded(async () => {
   const [person, { items }] = await Promise.all([server.get<Me>('me'), server.get<{ items: Agent[] }>('agents')]);
   batch(() => {
     me.value = person;
-    if (!person.has_key) server.useKey(''); // the login decides, so a key of a link is not used
+    if (!person.has_key && server.hasKey()) server.useKey(''); // the login decides, so a key of a link is not used
     agents.value = items;
     if (!items.some((each) => each.name === agent.value)) agent.value = items[0]?.name ?? '';
   });
@@ -377,7 +378,23 @@ export const listApprovals = unattended(async () => {
     return isPending || card.settled !== null ? card : { ...card, settled: 'No longer pending.' };
   });
   cards.value = [...kept, ...[...wanted].map(([key, approval]) => ({ key, approval, settled: null }))];
+  void approveRepeats();
 });
+
+/** The calls that this page has answered without asking, so that none is answered twice. */
+const answered = new Set<string>();
+
+/** Approve the calls that a person has approved together with an earlier one, each with its own digest. */
+async function approveRepeats(): Promise<void> {
+  for (const card of cards.value) {
+    if (card.settled !== null || answered.has(card.key) || !isApproved(card.approval)) continue;
+    answered.add(card.key);
+    const says = 'Approved for this conversation.';
+    try { await settleBy(card, card.approval.view.digest, { decision: 'approve', reason: says }, says); } catch (error) {
+      if (!(error instanceof Refused && error.status === 409)) fail(error); // else another page has answered it first
+    }
+  }
+}
 
 /** Remove answered calls. Call it only when the person turns to something else. */
 export function tidy(): void {
@@ -387,18 +404,20 @@ export function tidy(): void {
 export interface Answer { decision: 'approve' | 'deny' | 'edit' | 'respond'; reason?: string; args?: unknown; content?: string }
 
 /** Answer a call. The answer is for the displayed call: if another call has this id, the server refuses the answer. */
-export const decide = guarded(async (card: Card, digest: string, answer: Answer) => {
+async function settleBy(card: Card, digest: string, answer: Answer, says?: string): Promise<void> {
   let runId: string | null;
   try {
     const path = `approvals/${card.approval.id}?resume=${may('run')}`;
     const done = await server.post<{ approval: Approval; run_id: string | null }>(path, { ...answer, digest });
-    settle(card.key, `Answered: ${done.approval.status}.`);
+    settle(card.key, says ?? `Answered: ${done.approval.status}.`);
     runId = done.run_id;
   } finally {
     await listApprovals(); // another person may have answered it first
   }
   if (runId !== null && card.approval.conversation_id === currentId()) void watchRun(runId, null);
-});
+}
+
+export const decide = guarded(settleBy);
 
 function settle(key: string, text: string): void {
   cards.value = cards.value.map((card) => card.key === key ? { ...card, settled: text } : card);

@@ -20,9 +20,11 @@ export interface Argument { name: Escaped; kind: 'text' | 'json'; value: Escaped
 export interface Preview { kind: 'diff' | 'command' | 'call' | 'question'; notice: Escaped; text: Escaped; choices: Escaped[]; diff: Diff | null }
 export interface View { path: Escaped[]; tool: Escaped; arguments: Argument[]; preview: Preview | null; escapes: number; digest: string }
 export type Args = Record<string, unknown>;
+/** The later calls of a conversation that can be approved together with one: those with the same key. */
+export interface Repeat { kind: 'tool' | 'command' | 'call'; key: string }
 export interface Approval {
   id: string; pending_id: string; version_id: string; conversation_id: string; agent: string; tool: string; args: Args; view: View;
-  decisions: string[]; status: string; created_at: string; expires_at: string | null;
+  decisions: string[]; repeat: Repeat | null; status: string; created_at: string; expires_at: string | null;
 }
 
 export interface Conversation extends Summary {
