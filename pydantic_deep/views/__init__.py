@@ -8,7 +8,7 @@ Defined elsewhere: events of live runs (`streaming`), request bodies and ownersh
 """
 
 from ._approvals import StoredApproval
-from ._conversations import ConversationDetails, ConversationSummary
+from ._conversations import ContextSize, ConversationDetails, ConversationSummary
 from ._reader import StoreReader, stored_output_text
 from ._repeats import Repeat, repeat_of
 from ._runs import Run, RunState
@@ -17,6 +17,7 @@ from ._usage import Usage
 from ._versions import Difference, StoredRequest, SubagentTree, ToolCall, Version, VersionDetails
 
 __all__ = (
+    'ContextSize',
     'ConversationDetails',
     'ConversationSummary',
     'Difference',

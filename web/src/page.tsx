@@ -1,6 +1,6 @@
 // The page: what is shown where, the sign-in, and the keys.
 
-import { signal } from '@preact/signals';
+import { effect, signal } from '@preact/signals';
 import { Component, type ComponentChildren, render } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 
@@ -10,13 +10,14 @@ import { Dialogue } from './dialogue';
 import { askLine, Dialog, confirm, showKeys, Toast } from './dialogs';
 import { Icon } from './icons';
 import { Plan } from './plan';
+import { notifications, theme } from './preferences';
 import * as server from './server';
 import {
   agent, agents, begin, draft, follow, go, listApprovals, listSkills, loginUrl, may, me, needsSignIn, open, pendingCount, problem, rename, route, skills, stop, tidy, todos,
 } from './state';
+import { showSettings } from './settings';
 import { Sidebar } from './sidebar';
 import { Lines, plain, Text, tokens } from './text';
-import { showTheme } from './theme';
 import { Files, Versions } from './versions';
 
 const isListOpen = signal(false);
@@ -156,6 +157,7 @@ const DOES: Record<string, () => void> = {
   n: () => pressOnCard('deny'),
   e: () => pressOnCard('edit'),
   s: () => void stop(),
+  ',': showSettings,
   '?': showKeys,
 };
 
@@ -186,9 +188,9 @@ document.addEventListener('keydown', onKey);
 document.addEventListener('pointerdown', (event) => { if (!(event.target as HTMLElement).closest('.card, dialog')) tidy(); });
 window.addEventListener('hashchange', () => { if (location.hash.startsWith('#key=')) start(); else if (me.value !== null) void follow(); });
 // Calls of other runs arrive while nothing happens here.
-const lookForApprovals = () => { if (me.value !== null && document.visibilityState === 'visible') void listApprovals(); };
+const lookForApprovals = () => { if (me.value !== null && (document.visibilityState === 'visible' || notifications.value.value === 'on')) void listApprovals(); };
 window.addEventListener('focus', lookForApprovals);
 setInterval(lookForApprovals, 15_000);
-showTheme();
+effect(() => { document.documentElement.dataset['theme'] = theme.value.value; });
 render(<Boundary><App /></Boundary>, document.getElementById('page')!);
 start();

@@ -2,9 +2,11 @@
 
 import { batch, computed, signal } from '@preact/signals';
 
+import { notify } from './preferences';
 import { isApproved } from './repeats';
 import * as server from './server';
 import { Refused } from './server';
+import { plain } from './text';
 import { after, nameOf, type Item, type Prompt, type Turn, turnsOf } from './transcript';
 import type {
   Agent, Approval, Conversation, Difference, FileInfo, Me, Message, Page, Run, Skill, Summary, Todo, Version, VersionDetails,
@@ -290,6 +292,8 @@ export async function watchRun(runId: string, prompt: Prompt | null, base: strin
   isConnectionLost.value = false;
   live.value = now = { ...now, isRunning: false }; // it stays on the screen until the stored turn replaces it
   await unattended(refresh)(now);
+  const waits = cards.value.some((card) => card.settled === null && card.approval.conversation_id === id);
+  if (!waits) notify(plain(titleOf(id!) ?? 'Conversation'), now.error === null ? 'The turn has ended.' : 'The turn has failed.', `#/c/${id}`);
 }
 
 /** The prompt of a run that somebody else started, as soon as its first step is stored. */
@@ -379,6 +383,10 @@ export const listApprovals = unattended(async () => {
   });
   cards.value = [...kept, ...[...wanted].map(([key, approval]) => ({ key, approval, settled: null }))];
   void approveRepeats();
+  for (const approval of wanted.values()) {
+    if (isApproved(approval)) continue;
+    notify(plain(titleOf(approval.conversation_id) ?? 'Conversation'), `A call of ${plain(approval.tool)} needs your decision.`, `#/a/${approval.id}`);
+  }
 });
 
 /** The calls that this page has answered without asking, so that none is answered twice. */

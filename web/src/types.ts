@@ -29,6 +29,7 @@ export interface Approval {
 
 export interface Conversation extends Summary {
   state: string | null; branch: string | null; running: string[]; suspended: string[]; todos: Todo[]; usage: Usage;
+  context: { tokens: number; window: number | null } | null;
 }
 export type Kind = 'root' | 'step' | 'turn' | 'pause' | 'edit' | 'merge';
 export interface Version {

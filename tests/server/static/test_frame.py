@@ -45,6 +45,7 @@ async def test_sign_in_is_in_words_for_people(open_page: OpenPage, served: Serve
     await seen.page.fill('#key', await served.key('run', 'approve'))
     await seen.page.press('#key', 'Enter')
     await expect(seen.page.locator('.welcome')).to_be_visible()
+    await seen.page.click('#settings')
     await seen.page.click('#sign-out')
     await expect(seen.page.locator('.sign-in')).to_be_visible()
     assert await seen.page.evaluate("sessionStorage.getItem('key')") is None
@@ -140,23 +141,6 @@ async def test_conversations_have_addresses(open_page: OpenPage):
     await expect(unknown.page.locator('#problem')).to_contain_text('does not exist')
 
 
-async def test_page_follows_the_system_color_scheme_unless_chosen(open_page: OpenPage):
-    """The colors are those of the system until a person chooses, and the choice is kept."""
-    color = 'getComputedStyle(document.body).backgroundColor'
-    seen = await open_page()
-    await expect(seen.page.locator('.welcome')).to_be_visible()
-
-    assert await seen.page.evaluate(color) == 'rgb(255, 255, 255)'
-    assert await (await open_page(dark=True)).page.evaluate(color) == 'rgb(22, 20, 27)'
-    await seen.page.click('#theme')
-    await seen.page.click('#theme')
-    await expect(seen.page.locator('#theme')).to_have_attribute('aria-label', 'Colors: dark')
-    assert await seen.page.evaluate(color) == 'rgb(22, 20, 27)'
-    await seen.page.reload()
-    await expect(seen.page.locator('.welcome')).to_be_visible()
-    assert await seen.page.evaluate(color) == 'rgb(22, 20, 27)'
-
-
 async def test_small_screen_shows_one_view_at_a_time(open_page: OpenPage):
     """On a phone, the list is opened by a button, versions are below each other, and nothing is wider than the screen."""
     seen = await open_page(width=390, height=760)
@@ -233,6 +217,8 @@ async def test_page_uses_the_login_of_the_host_application(browser: Browser, hos
     await page.fill('#prompt', 'Hi')
     await page.press('#prompt', 'Enter')
     await expect(page.locator('#dialogue .markdown')).to_have_text('Hello.')
+    await page.click('#settings')
+    await expect(page.locator('.settings')).to_contain_text('Account')
     await expect(page.locator('#sign-out')).to_have_count(0)
 
     await page.context.clear_cookies()
