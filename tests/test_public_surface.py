@@ -760,6 +760,7 @@ def test_every_public_name_is_listed() -> None:
                 'WorkspaceReplacedError',
             ],
             'pydantic_deep.views': [
+                'ContextSize',
                 'ConversationDetails',
                 'ConversationSummary',
                 'Difference',

@@ -100,6 +100,10 @@ async def walk(page: Page, client: httpx.AsyncClient, script: Script, axe: str, 
     await expect(page.locator('dialog')).to_be_visible()
     await check(page, axe, f'{place}: the keys')
     await page.keyboard.press('Escape')
+    await page.keyboard.press(',')
+    await expect(page.locator('.settings')).to_be_visible()
+    await check(page, axe, f'{place}: the settings')
+    await page.keyboard.press('Escape')
 
 
 async def test_no_state_of_the_page_has_violations(

@@ -220,6 +220,7 @@ async def test_page_uses_the_login_of_the_host_application(browser: Browser, hos
     await page.click('#settings')
     await expect(page.locator('.settings')).to_contain_text('Account')
     await expect(page.locator('#sign-out')).to_have_count(0)
+    await page.keyboard.press('Escape')
 
     await page.context.clear_cookies()
     await page.click('#new')
