@@ -7,8 +7,11 @@ import { enterKeys, isSending } from './preferences';
 import { draft, live, open, send, stop } from './state';
 import { count, plain, size, Text, tokens } from './text';
 
-/** Make a field as high as its text, up to the limit of the style sheet. */
+const growsItself = CSS.supports('field-sizing', 'content');
+
+/** Make a field as high as its text, up to the limit of the style sheet, in browsers without `field-sizing`. Measuring it lays out the page. */
 export function growing(field: HTMLTextAreaElement): void {
+  if (growsItself) return;
   field.style.height = 'auto';
   field.style.height = `${field.scrollHeight + 2}px`;
 }

@@ -100,6 +100,7 @@ async def walk(page: Page, client: httpx.AsyncClient, script: Script, axe: str, 
     await expect(page.locator('dialog')).to_be_visible()
     await check(page, axe, f'{place}: the keys')
     await page.keyboard.press('Escape')
+    await expect(page.locator('dialog')).to_have_count(0)
     await page.keyboard.press(',')
     await expect(page.locator('.settings')).to_be_visible()
     await check(page, axe, f'{place}: the settings')
@@ -121,7 +122,7 @@ async def test_no_state_of_the_page_has_violations(
         await expect(wrong.page.locator('#problem')).to_be_visible()
         await check(wrong.page, axe, f'{given}: sign-in')
         await wrong.page.route(
-            '**/api/me',
+            '**/api/*',
             lambda route: route.fulfill(status=401, json={'error': {'message': 'x', 'login_url': '/login'}}),
         )
         await wrong.page.reload()
