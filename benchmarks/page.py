@@ -1,7 +1,7 @@
 """How long the web page takes with 2,000 messages in a conversation: `python benchmarks/page.py`.
 
-It needs Chromium (`scripts/install-chromium.sh`). The conversation has 1,000 stored turns; every tenth answer has a table
-and code, and every fifth turn calls a tool. Each figure is the median of several rounds, each in a new browser context
+It needs Chromium (`scripts/install-chromium.sh`). The conversation has 1,000 turns in one version; every tenth answer has a
+table and code. Each figure is the median of several rounds, each in a new browser context
 without a cache; the time to a key's paint is that of the browser's Event Timing, whose resolution is 8 ms.
 """
 
@@ -23,15 +23,15 @@ import anyio
 import anyio.lowlevel
 import uvicorn
 from playwright.async_api import Browser, Page, async_playwright
-from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
-from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from pydantic_deep import create_deep_agent, open_store
 from pydantic_deep.server import ServerSettings, create_api_key, create_app
 from pydantic_deep.server._state import OWNER
 
 TURNS: Final = 1_000
-"""Turns of the conversation: a prompt and an answer each, and some with a call and its result."""
+"""Turns of the conversation, of a prompt and an answer each."""
 
 ROUNDS: Final = 3
 """Repetitions of each measurement."""
@@ -70,22 +70,20 @@ new MutationObserver((_, observer) => {
 reported."""
 
 
-async def answer(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | DeltaToolCalls]:
-    """Answer a prompt by its words: call a tool, answer in Markdown, or stream slowly."""
-    last = messages[-1]
-    assert isinstance(last, ModelRequest)
-    prompts = [str(part.content) for part in last.parts if isinstance(part, UserPromptPart)]
-    if not prompts:
-        yield 'The plan is written.'
-    elif 'stream' in prompts[-1]:
-        for number in range(WORDS):
-            yield f'word{number} '
-            await asyncio.sleep(0.02)
-    elif 'plan' in prompts[-1]:
-        todos = '{"todos": [{"content": "Read the sales", "status": "in_progress"}]}'
-        yield {0: DeltaToolCall('write_todos', todos, tool_call_id=f'call-{len(messages)}')}
-    else:
-        yield RICH if 'report' in prompts[-1] else 'A short answer in one sentence.'
+async def answer(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
+    """Stream an answer slowly."""
+    for number in range(WORDS):
+        yield f'word{number} '
+        await asyncio.sleep(0.02)
+
+
+def make_history() -> list[ModelMessage]:
+    """Return the messages of the conversation."""
+    history: list[ModelMessage] = []
+    for number in range(TURNS):
+        text = RICH if number % 10 == 0 else f'Answer {number} in **one** sentence.'
+        history += [ModelRequest([UserPromptPart(f'Question {number}')]), ModelResponse([TextPart(text)])]
+    return history
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,12 +93,6 @@ class Served:
     url: str
     key: str
     conversation_id: str
-
-
-def prompt_of(number: int) -> str:
-    """Return the prompt of a turn."""
-    subject = 'report' if number % 10 == 0 else 'plan' if number % 5 == 0 else 'answer'
-    return f'Question {number}: {subject}, please.'
 
 
 @asynccontextmanager
@@ -116,12 +108,8 @@ async def serving() -> AsyncGenerator[Served]:
                 group.start_soon(partial(server.serve, sockets=[listener]))
                 while not server.started:
                     await anyio.lowlevel.checkpoint()
-                version = await app.state.server.agents['analyst'].create(name='Long', metadata={OWNER: 'ada'})
-                for number in range(TURNS):
-                    async with version.advance_stream(prompt_of(number), moves_head=True) as stream:
-                        async for _ in stream:
-                            pass
-                    version = stream.version
+                root = await app.state.server.agents['analyst'].create(name='Long', metadata={OWNER: 'ada'})
+                version = await root.with_messages(make_history(), moves_head=True)
                 url = f'http://127.0.0.1:{listener.getsockname()[1]}'
                 yield Served(url=url, key=key, conversation_id=version.conversation_id)
                 server.should_exit = True
