@@ -10,6 +10,7 @@ DeepAgentError
 │   ├── in `pydantic_deep.fluent`
 │   │   └── EmptyMessageError     a message is empty
 │   └── in `pydantic_deep.server`
+│       ├── InvalidIdentityError  who sends a request, as `authenticate` returns it, is invalid
 │       └── InvalidKeyError       the arguments for an API key are invalid
 ├── UploadNotFoundError       (LookupError) no upload has this name
 ├── UploadTooLargeError       (ValueError) an upload exceeds the maximum file size

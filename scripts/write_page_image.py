@@ -127,6 +127,9 @@ async def take_pictures(browser: Browser, url: str, size: str, scheme: Any) -> N
     await page.evaluate("location.hash = '#/a'")
     await expect(page.locator('.card')).to_be_visible()
     await take('approvals')
+    await page.keyboard.press(',')
+    await expect(page.locator('.settings')).to_be_visible()
+    await take('settings')
     await context.close()
 
 

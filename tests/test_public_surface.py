@@ -354,7 +354,10 @@ def test_every_public_name_is_listed() -> None:
             'pydantic_deep.server': [
                 'AnyAgent',
                 'ApiKey',
+                'Authenticate',
+                'Identity',
                 'InvalidAgentsError',
+                'InvalidIdentityError',
                 'InvalidKeyError',
                 'InvalidSettingsError',
                 'KeyRing',
@@ -757,9 +760,11 @@ def test_every_public_name_is_listed() -> None:
                 'WorkspaceReplacedError',
             ],
             'pydantic_deep.views': [
+                'ContextSize',
                 'ConversationDetails',
                 'ConversationSummary',
                 'Difference',
+                'Repeat',
                 'Run',
                 'RunState',
                 'StoreReader',
@@ -774,6 +779,7 @@ def test_every_public_name_is_listed() -> None:
                 'VersionDetails',
                 'is_pending',
                 'prompt_text',
+                'repeat_of',
                 'stored_output_text',
             ],
             'pydantic_deep_backends': [

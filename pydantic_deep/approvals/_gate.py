@@ -48,6 +48,9 @@ MAX_CHANGES = 10
 """Maximum number of changed protected files to list in a notice."""
 
 
+CHANGES_PROTECTED = 'This call changes a protected file.'
+"""The notice for a call that changes a file for which rules and grants never suffice."""
+
 CHECK_FAILED = 'It could not be checked whether this call requires approval.'
 """The reason for an approval if a capability raises an exception instead of giving one."""
 
@@ -194,9 +197,12 @@ class Gate:
         return f'{CHANGED_PROTECTED}{named}{more}.'
 
     async def _with_notices(self, ctx: RunContext[object], call: Call, preview: Preview | None) -> Preview | None:
-        """Return a preview with the reasons of capabilities and the notice of changed protected files added."""
-        for reason in await self._reasons(ctx, call, subject_of(call.tool_def, call.args, preview)):
+        """Return a preview with the reasons of capabilities and the notices of protected files added."""
+        subject = subject_of(call.tool_def, call.args, preview)
+        for reason in await self._reasons(ctx, call, subject):
             preview = with_notice(preview, reason)
+        if not is_reading(call.tool_def) and await self._concerns_protected(ctx, call, subject):
+            preview = with_notice(preview, CHANGES_PROTECTED)
         changes = await self.changes(ctx)
         return preview if changes is None else with_notice(preview, changes)
 
@@ -220,8 +226,8 @@ class Gate:
         Neither a grant nor a rule lifts the requirement of a capability.
         """
         is_required = bool(await self._reasons(ctx, call, subject))
-        changes_protected = self._may_touch_protected(call, subject) or await self._is_guarded(ctx, call, subject)
-        preapproved = not changes_protected and not is_required and self._is_preapproved(call)
+        concerns_protected = await self._concerns_protected(ctx, call, subject)
+        preapproved = not concerns_protected and not is_required and self._is_preapproved(call)
         verdicts = [
             ('allow' if preapproved and not rule.inherited else self._verdict(rule, call, subject), rule.rule.decisions)
             for rule in rules
@@ -230,7 +236,7 @@ class Gate:
         lifted = (preapproved and not self.inherited) or any(verdict == 'allow' for verdict, _ in verdicts)
         if is_marked(call.tool_def) and not lifted:
             allowed.append(DECISIONS)
-        if is_required or (changes_protected and not is_reading(call.tool_def)):
+        if is_required or (concerns_protected and not is_reading(call.tool_def)):
             allowed.append(DECISIONS)
         return allowed
 
@@ -259,6 +265,10 @@ class Gate:
     @property
     def _has_protected(self) -> bool:
         return bool(self.path_protections or self.file_guards)
+
+    async def _concerns_protected(self, ctx: RunContext[object], call: Call, subject: Subject) -> bool:
+        """Return whether a call reads or changes a protected path, or may change a protected file."""
+        return self._may_touch_protected(call, subject) or await self._is_guarded(ctx, call, subject)
 
     async def _is_guarded(self, ctx: RunContext[object], call: Call, subject: Subject) -> bool:
         """Return whether a call changes a file that is protected by its name. If that is unknown, return `True`."""

@@ -2,7 +2,8 @@
 
 A turn proceeds in this order:
 
-1. A middleware checks the key by the digest of its secret before anything is read, and applies the rate limit.
+1. A middleware asks the login of a host application, or checks the key by the digest of its secret, before anything is
+   read, and applies the rate limit.
    Another one limits the body. The route requires a scope.
 2. `access` loads the resource and compares owners: another owner's resources answer 404. The owner is in the metadata
    of a conversation's root version, which its versions inherit.
@@ -47,11 +48,15 @@ from ._app import create_app
 from ._settings import InvalidSettingsError, ServerSettings, load_settings
 from ._uvicorn import ServerStartError, serve
 from ._worker import run_worker
+from .access._identity import Authenticate, Identity, InvalidIdentityError
 
 __all__ = (
     'AnyAgent',
     'ApiKey',
+    'Authenticate',
+    'Identity',
     'InvalidAgentsError',
+    'InvalidIdentityError',
     'InvalidKeyError',
     'InvalidSettingsError',
     'KeyRing',

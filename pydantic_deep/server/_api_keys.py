@@ -29,6 +29,15 @@ SCOPES: tuple[KeyScope, ...] = get_args(KeyScope)
 USE_NOTED_SECONDS = 3600
 """Minimum interval between updates of the last use of a key. Hours are precise enough to find unused keys."""
 
+
+def scope_problem(scopes: Sequence[str]) -> str | None:
+    """Return the error for permissions that are empty or unknown; `None` if they are valid."""
+    if not scopes:
+        return f'at least one scope is required. Scopes: {", ".join(SCOPES)}.'
+    unknown = next((scope for scope in scopes if scope not in SCOPES), None)
+    return None if unknown is None else f'there is no scope {unknown!r}. Scopes: {", ".join(SCOPES)}.'
+
+
 _NOBODY = hashlib.sha256(b'').hexdigest()
 """Digest to compare with if the key does not exist, so that the lookup takes the same time."""
 
@@ -113,10 +122,8 @@ class KeyRing:
         check_names(owner=owner)
         for agent in agents or ():
             check_name('agents', agent)
-        if not scopes:
-            raise InvalidKeyError('scopes', f'a key without scopes has no permissions. Scopes: {", ".join(SCOPES)}.')
-        if (unknown := next((scope for scope in scopes if scope not in SCOPES), None)) is not None:
-            raise InvalidKeyError('scopes', f'there is no scope {unknown!r}. Scopes: {", ".join(SCOPES)}.')
+        if (problem := scope_problem(scopes)) is not None:
+            raise InvalidKeyError('scopes', problem)
         if expires_in_seconds is not None and expires_in_seconds <= 0:
             raise InvalidKeyError(
                 'expires_in_seconds', f'a key that expires after {expires_in_seconds} seconds has already expired.'

@@ -21,6 +21,7 @@ from ._openapi import TAGS, complete_document
 from ._settings import ServerSettings, load_settings
 from ._state import MakeBackend
 from .access._authentication import Authentication, HostCheck, KeyInQuery
+from .access._identity import Authenticate, Login, create_login
 from .http._body_limit import AmbiguousLengthCheck, BodyLimit
 from .http._errors import install_error_handlers
 from .http._security_headers import SecurityHeaders
@@ -36,6 +37,8 @@ def create_app(
     *,
     make_deps: Callable[[], DeepAgentDeps] | None = None,
     make_backend: MakeBackend | None = None,
+    authenticate: Authenticate | None = None,
+    login_url: str | None = None,
 ) -> FastAPI:
     """Return an application that serves agents over HTTP. The caller must keep the store open while it runs.
 
@@ -55,12 +58,19 @@ def create_app(
         make_backend: Returns the files of a conversation, by its owner and its id. By default, each has a directory in
             the setting `work_dir`, or without it starts with an empty `StateBackend`; versions contain its files. It must
             never return the same for two owners.
+        authenticate: Returns who sends a request, for a server in an application with its own login. It is called for
+            each request before its body is read, with the cookies and headers, and again while a stream lasts. `None`
+            requires an API key. A function that is not `async` must not block.
+        login_url: Where people log in, as a path or with `https:`. The page links there if `authenticate` returns `None`;
+            by default, it asks for an API key.
 
     Raises:
+        ValidationError: `login_url` is not a path or address, or is given without `authenticate`.
         InvalidAgentsError: An agent cannot be served.
         InvalidSettingsError: The environment contains invalid settings.
     """
     check_agents(agents, store)
+    login = create_login(authenticate, login_url)
     settings = settings or load_settings()
     if make_backend is None and settings.work_dir is not None:
         make_backend = ConversationDirectories(settings.work_dir)
@@ -87,22 +97,24 @@ def create_app(
     for router in ROUTERS:
         # Routes are shared, not included: FastAPI rebuilds included routes for each application.
         app.router.routes.extend(router.routes)
-    _add_middleware(app, settings, metrics)
+    _add_middleware(app, settings, metrics, login)
     write_document = app.openapi
     app.openapi = lambda: complete_document(write_document())
     return app
 
 
-def _add_middleware(app: FastAPI, settings: ServerSettings, metrics: ServerMetrics) -> None:
+def _add_middleware(app: FastAPI, settings: ServerSettings, metrics: ServerMetrics, login: Login | None) -> None:
     """Wrap the routes with middleware. The last one added is the outermost."""
-    app.add_middleware(Authentication)
+    app.add_middleware(Authentication, login=login)
     app.add_middleware(BodyLimit, limit_for=partial(_limit_for, settings))
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
             allow_origins=settings.cors_origins,
             allow_methods=['GET', 'POST', 'PUT', 'PATCH', 'DELETE'],
-            allow_headers=['*'],  # clients send custom headers; there are no cookies to abuse
+            allow_headers=[
+                '*'
+            ],  # clients send custom headers; other origins cannot read with cookies: credentials are not allowed
         )
     app.add_middleware(HostCheck, allowed_hosts=settings.allowed_hosts, www_redirect=False)
     app.add_middleware(AmbiguousLengthCheck)

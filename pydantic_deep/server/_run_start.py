@@ -72,11 +72,11 @@ async def start_run(
     conversation = await state.store.conversation(version.conversation_id)
     options = replace(
         options,
-        by=access.key.owner,
+        by=access.owner,
         usage_limits=await _usage_limits(state, version, max_iterations),
         moves_head=conversation is not None and conversation.head_id == version.id,
     )
-    owner, key_id = access.key.owner, access.key.id
+    owner, key_id = access.owner, access.caller.account
     if state.hands_over and not renderings:
         return await state.runs.submit(version, options, state.store, owner=owner, key_id=key_id, session_id=session_id)
     return state.runs.start(version, options, owner=owner, key_id=key_id, session_id=session_id, renderings=renderings)

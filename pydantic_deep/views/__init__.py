@@ -8,17 +8,20 @@ Defined elsewhere: events of live runs (`streaming`), request bodies and ownersh
 """
 
 from ._approvals import StoredApproval
-from ._conversations import ConversationDetails, ConversationSummary
+from ._conversations import ContextSize, ConversationDetails, ConversationSummary
 from ._reader import StoreReader, stored_output_text
+from ._repeats import Repeat, repeat_of
 from ._runs import Run, RunState
 from ._turn_lineages import TurnLineage, TurnLineages, is_pending, prompt_text
 from ._usage import Usage
 from ._versions import Difference, StoredRequest, SubagentTree, ToolCall, Version, VersionDetails
 
 __all__ = (
+    'ContextSize',
     'ConversationDetails',
     'ConversationSummary',
     'Difference',
+    'Repeat',
     'Run',
     'RunState',
     'StoreReader',
@@ -33,5 +36,6 @@ __all__ = (
     'VersionDetails',
     'is_pending',
     'prompt_text',
+    'repeat_of',
     'stored_output_text',
 )

@@ -11,6 +11,7 @@ from pydantic_deep.approvals import ApprovalView
 from pydantic_deep.store import ApprovalStatus
 
 from ._base import View
+from ._repeats import Repeat
 
 _VIEW = {
     'path': [],
@@ -45,6 +46,7 @@ class StoredApproval(View):
             'args': {'path': '/report.md', 'content': '# Sales'},
             'view': _VIEW,
             'decisions': ['approve', 'edit', 'deny'],
+            'repeat': {'kind': 'tool', 'key': EXAMPLE_DIGEST},
             'status': 'pending',
             'decided_by': None,
             'reason': None,
@@ -75,6 +77,9 @@ class StoredApproval(View):
     """The call as a person must see it: escaped, with a preview and the `digest` that an answer must contain."""
     decisions: list[Literal['approve', 'edit', 'deny', 'respond']]
     """The decisions that the call accepts; empty if its version was deleted."""
+    repeat: Repeat | None
+    """The later calls of the conversation that a person can approve together with this one; null if each needs a decision
+    of its own. The client remembers the answer, and answers them with their own digests."""
     status: ApprovalStatus
     """The state of the approval. `superseded` means pending in a later version, under another id."""
     decided_by: str | None

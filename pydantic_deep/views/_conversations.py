@@ -32,6 +32,17 @@ class ConversationSummary(View):
     """When the conversation was created."""
 
 
+class ContextSize(View):
+    """How much of the model's context window the conversation takes."""
+
+    model_config = example_config({'tokens': 12_400, 'window': 200_000})
+
+    tokens: int
+    """The tokens of the last request and its response, as the provider counted them."""
+    window: int | None
+    """The context window of the model that responded, in tokens; null if it is unknown."""
+
+
 class ConversationDetails(ConversationSummary):
     """A conversation with its state at the head."""
 
@@ -50,6 +61,7 @@ class ConversationDetails(ConversationSummary):
             'todos': [{'content': 'Read the table', 'status': 'completed'}],
             'approvals': [],
             'usage': {'input_tokens': 1200, 'output_tokens': 80, 'requests': 2, 'tool_calls': 1},
+            'context': {'tokens': 700, 'window': 200_000},
         }
     )
 
@@ -69,3 +81,6 @@ class ConversationDetails(ConversationSummary):
     """The approvals of the head, pending and answered."""
     usage: Usage
     """The usage of the conversation up to the head."""
+    context: ContextSize | None
+    """How full the context of the model is at the head; null before the first response, and if the provider reported no
+    usage."""

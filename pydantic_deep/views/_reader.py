@@ -10,6 +10,7 @@ from pydantic import JsonValue
 from pydantic_ai import Agent, DeferredToolRequests
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponse, ToolCallPart, ToolReturnPart
 
+from pydantic_deep._requests.prices import window_of
 from pydantic_deep.approvals import Deny, Edit
 from pydantic_deep.audit import redact
 from pydantic_deep.deps import DeepAgentDeps
@@ -25,7 +26,8 @@ from pydantic_deep.store import (
 from pydantic_deep.versions import AgentVersion, InboxItem, VersionedAgent
 
 from ._approvals import StoredApproval
-from ._conversations import ConversationDetails, ConversationSummary
+from ._conversations import ContextSize, ConversationDetails, ConversationSummary
+from ._repeats import repeat_of
 from ._turn_lineages import TurnLineage, TurnLineages, is_pending
 from ._usage import Usage
 from ._versions import Difference, StoredRequest, SubagentTree, ToolCall, Version, VersionDetails
@@ -140,6 +142,7 @@ class StoreReader:
             todos=[] if head is None else head.todos,
             approvals=[] if head is None else await self.approvals_of(head),
             usage=Usage() if head is None else Usage.model_validate(head.usage),
+            context=None if head is None else await _context(head),
         )
 
     def conversation_summary(self, record: ConversationRecord, version: VersionRecord) -> ConversationSummary:
@@ -225,10 +228,12 @@ def _approval(record: ApprovalRecord, version: AgentVersion[Any, Any] | None) ->
     item = InboxItem.from_record(record)
     decision = item.decision
     pending = [] if version is None else version.pending
+    args = json.loads(record.arguments)
     return StoredApproval.of(
         item,
         agent=item.agent_name,
-        args=json.loads(record.arguments),
+        args=args,
+        repeat=repeat_of(item.tool, args, item.view),
         decisions=[kind for approval in pending if approval.id == item.pending_id for kind in approval.decisions],
         reason=item.reason or (decision.given_reason if isinstance(decision, Deny) else None),
         edited_args=decision.args if isinstance(decision, Edit) else None,
@@ -264,6 +269,15 @@ def _partial_answer(record: VersionRecord, messages: Sequence[ModelMessage]) -> 
     if record.state not in ('interrupted', 'failed') or not isinstance(last, ModelResponse) or last.tool_calls:
         return None
     return last.text
+
+
+async def _context(head: AgentVersion[Any, Any]) -> ContextSize | None:
+    """Return the size of the last request and its response. Only a request with tool results can follow the response."""
+    messages = await head.messages(start=max(0, head.record.message_count - 2))
+    last = next((message for message in reversed(messages) if isinstance(message, ModelResponse)), None)
+    if last is None or not last.usage.input_tokens:
+        return None
+    return ContextSize(tokens=last.usage.input_tokens + last.usage.output_tokens, window=window_of(last))
 
 
 def _dump_messages(messages: Sequence[ModelMessage]) -> list[JsonValue]:

@@ -26,6 +26,8 @@ from starlette.routing import Route
 from pydantic_deep import create_deep_agent
 from pydantic_deep.server import AnyAgent, KeyScope, ServerSettings, create_api_key, create_app
 from pydantic_deep.server._state import ServerState
+from pydantic_deep.server.access._identity import caller_with_key
+from pydantic_deep.server.access._ownership import Access
 from pydantic_deep.server.http._errors import install_error_handlers
 from pydantic_deep.store import SqlStore, open_store
 from pydantic_deep.streaming import Frame, FrameReader
@@ -94,9 +96,15 @@ class Served:
             expires_in_seconds=expires_in_seconds,
         )
 
-    def client(self, key: str | None = None, **options: Any) -> Client:
+    async def access(self, key: str) -> Access:
+        """Return the access of a key."""
+        found = await self.state.keys.find(key)
+        assert found is not None
+        return Access(state=self.state, caller=caller_with_key(found))
+
+    def client(self, key: str | None = None, headers: Mapping[str, str] | None = None, **options: Any) -> Client:
         """Return a client. Close it, or use `make_client`."""
-        headers = {} if key is None else {'authorization': f'Bearer {key}'}
+        headers = dict(headers or {}) if key is None else {'authorization': f'Bearer {key}'}
         return httpx.AsyncClient(transport=httpx.ASGITransport(self.app, **options), base_url=BASE_URL, headers=headers)
 
 

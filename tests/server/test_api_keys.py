@@ -124,7 +124,7 @@ async def test_use_of_an_expired_key_is_not_recorded(ring: KeyRing, clock: FakeC
 @pytest.mark.parametrize(
     ('options', 'said'),
     [
-        ({'name': 'a', 'scopes': []}, 'without scopes has no permissions. Scopes: run, approve, audit, admin'),
+        ({'name': 'a', 'scopes': []}, 'at least one scope is required. Scopes: run, approve, audit, admin'),
         ({'name': 'a', 'scopes': ['run', 'root']}, "no scope 'root'"),
         ({'name': 'a', 'scopes': ['run'], 'expires_in_seconds': 0}, 'expires after 0 seconds'),
         ({'name': 'a', 'scopes': ['run'], 'expires_in_seconds': 1e12}, '1000000000000.0 seconds from now'),

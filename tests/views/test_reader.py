@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 from pydantic_ai import Agent
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.usage import RequestUsage
 
 from pydantic_deep import StateBackend, create_deep_agent
 from pydantic_deep.store import SqlStore
@@ -48,3 +51,32 @@ async def test_secrets_in_model_settings_are_redacted(store: SqlStore):
 
     (request,) = (await StoreReader(store).details(version.record)).requests
     assert request.settings == {'temperature': 0.5, 'extra_body': {'api_key': '[redacted: api key]'}}
+
+
+@pytest.mark.parametrize(
+    ('model', 'tokens', 'expected'),
+    [
+        ('claude-sonnet-4-5', 1200, {'tokens': 1280, 'window': 200_000}),
+        ('unknown', 1200, {'tokens': 1280, 'window': None}),
+        ('unknown', 0, None),
+    ],
+)
+async def test_conversation_tells_how_full_the_context_is(
+    store: SqlStore, model: str, tokens: int, expected: dict[str, int | None] | None
+):
+    """The size is that of the last request and its response, as the provider counted them; the window is that of the model
+    that responded. Both are null if they are unknown."""
+
+    def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        usage = RequestUsage(input_tokens=tokens, output_tokens=80)
+        return ModelResponse([TextPart('Hi.')], provider_name='anthropic', usage=usage)
+
+    agent = VersionedAgent(create_deep_agent(FunctionModel(respond, model_name=model)), store)
+    root = await agent.create()
+    version = await root.advance('Hello')
+    record = await store.conversation(root.conversation_id)
+    assert record is not None
+
+    record = record._replace(head_id=version.id)
+    context = (await StoreReader(store).conversation(record, newest=version.record)).context
+    assert (None if context is None else context.model_dump()) == expected

@@ -1,13 +1,14 @@
-// Pending calls. A card shows the complete `view` of an approval, and an answer carries the digest of the displayed view.
+// Pending calls, and those that are approved without asking. A card shows the complete `view` of an approval, and an answer carries the digest of the displayed view.
 
 import { useEffect, useRef, useState } from 'preact/hooks';
 
 import { growing } from './composer';
 import { DiffView } from './diff';
 import { Icon } from './icons';
+import { approved, approveRepeats, askAgain, namesOfRepeat } from './repeats';
 import { getExactly, parseExactly, Refused } from './server';
 import { type Answer, type Card, cards, decide, fail, go, guarded, problem, route, tidy, titleOf } from './state';
-import { ago, hasInvisible, moment, Pieces, plainLines, readableJson, Text } from './text';
+import { ago, hasInvisible, moment, Pieces, plain, plainLines, readableJson, Text } from './text';
 import type { Approval, Args, Argument, Escaped, Preview, View } from './types';
 
 export function Inbox() {
@@ -21,9 +22,23 @@ export function Inbox() {
   return <div class="scroller"><section id="inbox" class="column">
     <h2>Approvals</h2>
     <p class="faint">Calls that wait for your decision, in all conversations.</p>
+    <ApprovedRepeats />
     <div id="approvals">{cards.value.map((card) => <ApprovalCard key={card.key} card={card} isInbox />)}</div>
     {cards.value.length === 0 && <p class="nothing">No approvals are pending.</p>}
   </section></div>;
+}
+
+/** The calls of a conversation, or of all, that this page approves without asking, and how to end it. */
+export function ApprovedRepeats({ conversation }: { conversation?: string }) {
+  const shown = approved.value.filter((each) => conversation === undefined || each.conversation === conversation);
+  if (shown.length === 0) return null;
+  return <div class="approved">
+    <span class="faint">Approved while this tab is open:</span>
+    <ul>{shown.map((each) => <li class="chip" key={each.conversation + each.key}>
+      <Icon name="check" /><span class="says-repeat"><Text of={each.says} />{conversation === undefined && <span class="faint"> in <Text of={titleOf(each.conversation) ?? 'another conversation'} /></span>}</span>
+      <button type="button" class="quiet small" title="Ask again" aria-label={`Ask again for ${plain(each.says)}`} onClick={() => askAgain(each)}><Icon name="close" /></button>
+    </li>)}</ul>
+  </div>;
 }
 
 /** `data-approval` is on cards that can be answered; answered ones keep their place, without buttons. */
@@ -44,6 +59,11 @@ export function ApprovalCard({ card, isInbox = false }: { card: Card; isInbox?: 
   };
   // The second click of a double click may be meant for what was there before.
   const click = (act: () => void) => (event: MouseEvent) => { if (event.detail < 2) act(); };
+  const repeated = namesOfRepeat(approval);
+  const approveAll = () => {
+    approveRepeats(approval.conversation_id, approval.repeat!, repeated!);
+    void answer({ decision: 'approve' });
+  };
   const takes = (decision: string) => approval.decisions.includes(decision);
   const isQuestion = view.preview?.kind === 'question';
   return <article class={settled === null ? 'card' : 'card settled'} ref={root} tabIndex={0} aria-busy={isBusy} aria-label={`Approval of ${view.tool.join('')}`}
@@ -65,6 +85,8 @@ export function ApprovalCard({ card, isInbox = false }: { card: Card; isInbox?: 
     {form === 'edit' && isOpen && <EditForm approval={approval} answer={answer} close={() => { setForm(null); root.current!.focus(); }} />}
     <div class="acts" hidden={form !== null}>
       {takes('approve') && <button type="button" class="main" data-act="approve" disabled={!isOpen} onClick={click(() => void answer({ decision: 'approve' }))}><Icon name="check" />Approve <kbd>y</kbd></button>}
+      {repeated !== null && <button type="button" data-act="repeat" disabled={!isOpen} title="Later calls are approved without asking, until you close this tab or end it above the prompt." onClick={click(approveAll)}>
+        {approval.repeat!.kind === 'tool' ? <>Approve each <Pieces of={view.tool} /></> : `Approve this ${approval.repeat!.kind}`} in this conversation <kbd>Y</kbd></button>}
       {takes('deny') && <button type="button" data-act="deny" disabled={!isOpen} onClick={click(() => setForm('deny'))}><Icon name="close" />{isQuestion ? 'Decline' : 'Deny'} <kbd>n</kbd></button>}
       {takes('edit') && <button type="button" data-act="edit" disabled={!isOpen} onClick={click(() => setForm('edit'))}><Icon name="edit" />Edit <kbd>e</kbd></button>}
     </div>
@@ -177,10 +199,10 @@ function parse({ name, kind }: Field, text: string): unknown {
 
 export const cardElements = () => [...document.querySelectorAll<HTMLElement>('[data-approval]')].filter((card) => card.getClientRects().length > 0);
 
-export function pressOnCard(act: 'approve' | 'deny' | 'edit'): void {
+export function pressOnCard(act: 'approve' | 'repeat' | 'deny' | 'edit'): void {
   const card = cardElements().find((each) => each === document.activeElement || each.contains(document.activeElement));
   if (!card) problem.value = 'No call is focused. Press a to go to the pending calls.';
-  else if (act === 'approve' && !showEnd(card)) problem.value = 'This call continues below. Read on, and press y at its end.';
+  else if ((act === 'approve' || act === 'repeat') && !showEnd(card)) problem.value = 'This call continues below. Read on, and press the key again at its end.';
   else card.querySelector<HTMLButtonElement>(`[data-act="${act}"]:enabled`)?.click();
 }
 

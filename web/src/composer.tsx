@@ -3,11 +3,15 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
 
 import { Icon } from './icons';
+import { enterKeys, isSending } from './preferences';
 import { draft, live, open, send, stop } from './state';
-import { count, plain, size, Text } from './text';
+import { count, plain, size, Text, tokens } from './text';
 
-/** Make a field as high as its text, up to the limit of the style sheet. */
+const growsItself = CSS.supports('field-sizing', 'content');
+
+/** Make a field as high as its text, up to the limit of the style sheet, in browsers without `field-sizing`. Measuring it lays out the page. */
 export function growing(field: HTMLTextAreaElement): void {
+  if (growsItself) return;
   field.style.height = 'auto';
   field.style.height = `${field.scrollHeight + 2}px`;
 }
@@ -17,7 +21,7 @@ export function Composer({ placeholder }: { placeholder: string }) {
   const chooser = useRef<HTMLInputElement>(null);
   const [files, setFiles] = useState<File[]>([]);
   const [isOver, setOver] = useState(false);
-  const [isSending, setSending] = useState(false);
+  const [isBusy, setBusy] = useState(false);
   const isRunning = live.value?.isRunning ?? false;
   const id = open.value?.details.id;
 
@@ -36,16 +40,16 @@ export function Composer({ placeholder }: { placeholder: string }) {
   });
   const submit = async () => {
     const prompt = field.current!.value.trim();
-    if ((!prompt && files.length === 0) || isRunning || isSending) return;
-    setSending(true);
+    if ((!prompt && files.length === 0) || isRunning || isBusy) return;
+    setBusy(true);
     const wasSent = await send(prompt || `Look at ${count(files.length, 'attached file')}.`, files);
-    setSending(false);
+    setBusy(false);
     if (!wasSent) return;
     setFiles([]);
     if (field.current) { field.current.value = ''; growing(field.current); }
   };
   const onKey = (event: KeyboardEvent) => {
-    if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return; // the Enter that ends a composition chooses a character
+    if (!isSending(event)) return;
     event.preventDefault();
     void submit();
   };
@@ -69,9 +73,21 @@ export function Composer({ placeholder }: { placeholder: string }) {
     <div class="row">
       <input type="file" multiple hidden ref={chooser} aria-label="Files to attach" onChange={(event) => { attach(event.currentTarget.files ?? []); event.currentTarget.value = ''; }} />
       <button type="button" class="quiet" title="Attach files" aria-label="Attach files" onClick={() => chooser.current!.click()}><Icon name="clip" /></button>
-      <span class="faint hint">Enter sends, Shift+Enter starts a new line</span>
+      <Context />
+      <span class="faint hint">{enterKeys()[0]} sends, {enterKeys()[1]} starts a new line</span>
       {isRunning ? <button type="button" id="stop" class="main round" onClick={stop} title="Stop (s)" aria-label="Stop"><Icon name="stop" /></button>
-        : <button type="submit" class="main round" disabled={isSending} title="Send" aria-label="Send"><Icon name="send" /></button>}
+        : <button type="submit" class="main round" disabled={isBusy} title="Send" aria-label="Send"><Icon name="send" /></button>}
     </div>
   </form>;
+}
+
+/** How full the context of the model is after the last response. Without a known context window, only the tokens. */
+function Context() {
+  const size = open.value?.details.context;
+  if (!size) return null;
+  const exact = size.tokens.toLocaleString('en');
+  if (size.window === null) return <span class="faint context" title={`The last request and its response had ${exact} tokens. The context window of the model is unknown.`}>{tokens(size.tokens)} tokens</span>;
+  const share = Math.round(size.tokens / size.window * 100);
+  return <span class="faint context" title={`${exact} of ${size.window.toLocaleString('en')} tokens: the last request and its response`}>
+    <meter min={0} max={size.window} high={size.window * 0.8} optimum={0} value={size.tokens} aria-label="Context in use" />{share} % of context</span>;
 }

@@ -6,6 +6,7 @@ import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 
 import { Icon } from './icons';
 import { Code, imageType } from './markdown';
+import { enterKeys } from './preferences';
 import { getBlob, urlPath } from './server';
 import { guarded, toast } from './state';
 import { readText, Text } from './text';
@@ -49,14 +50,14 @@ export function askLine(title: string, label: string, value: string, answer: str
   </form> };
 }
 
-const KEYS: [string, string][] = [
-  ['/', 'write a prompt'], ['Enter', 'send'], ['Shift+Enter', 'a new line'], ['c', 'a new conversation'], ['v', 'versions, or back to the dialogue'],
-  ['a', 'go to the pending calls'], ['j, k', 'next, previous'], ['y, n, e', 'approve, deny, edit the focused call'], ['s', 'stop the run'],
-  ['?', 'these keys'],
+const keys = (): [string, string][] => [
+  ['/', 'write a prompt'], [enterKeys()[0], 'send'], [enterKeys()[1], 'a new line'], ['c', 'a new conversation'], ['v', 'versions, or back to the dialogue'],
+  ['a', 'go to the pending calls'], ['j, k', 'next, previous'], ['y, n, e', 'approve, deny, edit the focused call'], ['Shift+Y', 'approve it and calls like it in this conversation'], ['s', 'stop the run'],
+  [',', 'settings'], ['?', 'these keys'],
 ];
 
 export const showKeys = () => {
-  dialog.value = { title: 'Keys', content: <dl class="keys">{KEYS.map(([key, does]) => <div><dt><kbd>{key}</kbd></dt><dd>{does}</dd></div>)}</dl> };
+  dialog.value = { title: 'Keys', content: <dl class="keys">{keys().map(([key, does]) => <div><dt><kbd>{key}</kbd></dt><dd>{does}</dd></div>)}</dl> };
 };
 
 /** The limit for files that the page shows. */

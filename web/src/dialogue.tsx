@@ -6,6 +6,7 @@ import { ApprovalCard } from './approvals';
 import { growing } from './composer';
 import { Icon } from './icons';
 import { memo } from './memo';
+import { isSending } from './preferences';
 import { cards, endSuspended, isConnectionLost, live, moveHead, open, resend, draft, may } from './state';
 import { count, Lines, moment, Text } from './text';
 import { ItemView, MediaList } from './tools';
@@ -140,7 +141,7 @@ function PromptForm({ text, base, close }: { text: string; base: string; close: 
   const submit = () => { const prompt = field.current!.value.trim(); if (prompt) { close(); void resend(prompt, base); } };
   const onKey = (event: KeyboardEvent) => {
     if (event.key === 'Escape') close();
-    else if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) { event.preventDefault(); submit(); }
+    else if (isSending(event)) { event.preventDefault(); submit(); }
   };
   return <form class="prompt-form" onSubmit={(event) => { event.preventDefault(); submit(); }}>
     <textarea ref={field} defaultValue={text} aria-label="Change the prompt" onKeyDown={onKey} onInput={(event) => growing(event.currentTarget)} />

@@ -25,7 +25,7 @@ const PATHS = {
   right: 'M10 6l6 6-6 6',
   down: 'M6 10l6 6 6-6',
   panel: 'M4 5h16v14H4zM15 5v14',
-  sun: 'M12 16a4 4 0 1 0 0-8 4 4 0 0 0 0 8zM12 2v3M12 19v3M2 12h3M19 12h3M5 5l2 2M17 17l2 2M5 19l2-2M17 7l2-2',
+  sliders: 'M4 8h8M18 8h2M4 16h2M12 16h8M15 8m-3 0a3 3 0 1 0 6 0a3 3 0 1 0-6 0M9 16m-3 0a3 3 0 1 0 6 0a3 3 0 1 0-6 0',
   undo: 'M9 7L4 12l5 5M4 12h10a6 6 0 0 1 6 6v1',
   retry: 'M20 11a8 8 0 1 0-2 6M20 5v6h-6',
   thought: 'M12 4a7 7 0 0 0-4 12.7V19h8v-2.3A7 7 0 0 0 12 4zM9.5 21.5h5',

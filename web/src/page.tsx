@@ -1,29 +1,30 @@
 // The page: what is shown where, the sign-in, and the keys.
 
-import { signal } from '@preact/signals';
+import { effect, signal } from '@preact/signals';
 import { Component, type ComponentChildren, render } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 
-import { cardElements, goToInbox, Inbox, pressOnCard, stepCards } from './approvals';
+import { ApprovedRepeats, cardElements, goToInbox, Inbox, pressOnCard, stepCards } from './approvals';
 import { Composer } from './composer';
 import { Dialogue } from './dialogue';
 import { askLine, Dialog, confirm, showKeys, Toast } from './dialogs';
 import { Icon } from './icons';
 import { Plan } from './plan';
+import { notifications, theme } from './preferences';
 import * as server from './server';
 import {
-  agent, agents, begin, draft, follow, go, listApprovals, listSkills, may, me, needsKey, open, pendingCount, problem, rename, route, skills, stop, tidy, todos,
+  agent, agents, begin, draft, follow, go, listApprovals, listSkills, loginUrl, may, me, needsSignIn, open, pendingCount, problem, rename, route, skills, stop, tidy, todos,
 } from './state';
+import { showSettings } from './settings';
 import { Sidebar } from './sidebar';
 import { Lines, plain, Text, tokens } from './text';
-import { showTheme } from './theme';
 import { Files, Versions } from './versions';
 
 const isListOpen = signal(false);
 const isPanelOpen = signal(matchMedia('(min-width: 75rem)').matches);
 
 function App() {
-  if (needsKey.value) return <><SignIn /><Dialog /></>;
+  if (needsSignIn.value) return <><SignIn /><Dialog /></>;
   if (me.value === null) return <main class="center" aria-busy="true">{problem.value === null ? <p class="faint" role="status">Loading …</p> : <Problem />}</main>;
   const { view } = route.value;
   const conversation = open.value;
@@ -36,7 +37,7 @@ function App() {
       <Problem />
       {view === 'inbox' ? <Inbox /> : view === 'versions' ? <Versions /> : view === 'new' ? <Welcome /> : <section class="talk" aria-label="Conversation">
         <Dialogue />
-        {may('run') && <div class="foot"><Composer placeholder={`Write to ${plain(conversation?.details.agent ?? agent.value)}`} /></div>}
+        {may('run') && <div class="foot">{conversation && <ApprovedRepeats conversation={conversation.details.id} />}<Composer placeholder={`Write to ${plain(conversation?.details.agent ?? agent.value)}`} /></div>}
       </section>}
     </main>
     {hasPanel && isPanelOpen.value && <aside id="panel" aria-label="Plan and files">
@@ -92,27 +93,32 @@ function Welcome() {
   </section></div>;
 }
 
-function SignIn() {
+const SignIn = () => <main class="sign-in">{loginUrl.value === null ? <KeyForm /> : <section>
+  <img src="static/icon.svg" alt="" width={40} height={40} />
+  <h1>Sign in</h1>
+  <p>This page uses the login of the application that it belongs to. Sign in there, and then open this page again.</p>
+  <Problem />
+  <a class="button main" id="to-login" href={loginUrl.value}>Sign in</a>
+</section>}</main>;
+
+function KeyForm() {
   const field = useRef<HTMLInputElement>(null);
   useEffect(() => field.current!.focus(), []);
   const submit = (event: SubmitEvent) => {
     event.preventDefault();
     problem.value = null;
     server.useKey(field.current!.value);
-    needsKey.value = false;
     void begin();
   };
-  return <main class="sign-in">
-    <form onSubmit={submit}>
-      <img src="static/icon.svg" alt="" width={40} height={40} />
-      <h1>Sign in</h1>
-      <p>Your API key shows the server who you are. You got it from the person who runs this server.</p>
-      <Problem />
-      <label>API key <input ref={field} id="key" type="password" required autocomplete="off" spellcheck={false} placeholder="pd_…" /></label>
-      <button type="submit" class="main">Sign in</button>
-      <p class="faint">The key stays in this tab until you close it or sign out. If you run the server, create a key with <code>pydantic-deep keys create NAME</code>.</p>
-    </form>
-  </main>;
+  return <form onSubmit={submit}>
+    <img src="static/icon.svg" alt="" width={40} height={40} />
+    <h1>Sign in</h1>
+    <p>Your API key shows the server who you are. You got it from the person who runs this server.</p>
+    <Problem />
+    <label>API key <input ref={field} id="key" type="password" required autocomplete="off" spellcheck={false} placeholder="pd_…" /></label>
+    <button type="submit" class="main">Sign in</button>
+    <p class="faint">The key stays in this tab until you close it or sign out. If you run the server, create a key with <code>pydantic-deep keys create NAME</code>.</p>
+  </form>;
 }
 
 /** An error of a component must not leave an empty page without a word. */
@@ -147,9 +153,11 @@ const DOES: Record<string, () => void> = {
   j: () => step(1),
   k: () => step(-1),
   y: () => pressOnCard('approve'),
+  Y: () => pressOnCard('repeat'),
   n: () => pressOnCard('deny'),
   e: () => pressOnCard('edit'),
   s: () => void stop(),
+  ',': showSettings,
   '?': showKeys,
 };
 
@@ -159,7 +167,7 @@ function onKey(event: KeyboardEvent): void {
   if (event.key === 'Escape') isListOpen.value = false;
   const target = event.target as HTMLElement;
   const isTyping = target.closest('input, textarea, select') !== null || document.querySelector('dialog[open]') !== null;
-  if (isTyping || needsKey.value || event.ctrlKey || event.metaKey || event.altKey || event.repeat || !Object.hasOwn(DOES, event.key)) return;
+  if (isTyping || needsSignIn.value || event.ctrlKey || event.metaKey || event.altKey || event.repeat || !Object.hasOwn(DOES, event.key)) return;
   event.preventDefault();
   problem.value = null;
   DOES[event.key]!();
@@ -168,7 +176,7 @@ function onKey(event: KeyboardEvent): void {
 // A link from another person must not silently change the API key, and thereby the owner of the conversations.
 function start(): void {
   const key = server.takeKeyFromAddress();
-  const use = () => { if (key !== null) server.useKey(key); needsKey.value = !server.hasKey(); if (server.hasKey()) void begin(); };
+  const use = () => { if (key !== null) server.useKey(key); void begin(); };
   if (key === null || !server.hasKey() || server.isKey(key)) use();
   else {
     void begin();
@@ -180,9 +188,9 @@ document.addEventListener('keydown', onKey);
 document.addEventListener('pointerdown', (event) => { if (!(event.target as HTMLElement).closest('.card, dialog')) tidy(); });
 window.addEventListener('hashchange', () => { if (location.hash.startsWith('#key=')) start(); else if (me.value !== null) void follow(); });
 // Calls of other runs arrive while nothing happens here.
-const lookForApprovals = () => { if (me.value !== null && document.visibilityState === 'visible') void listApprovals(); };
+const lookForApprovals = () => { if (me.value !== null && (document.visibilityState === 'visible' || notifications.value.value === 'on')) void listApprovals(); };
 window.addEventListener('focus', lookForApprovals);
 setInterval(lookForApprovals, 15_000);
-showTheme();
+effect(() => { document.documentElement.dataset['theme'] = theme.value.value; });
 render(<Boundary><App /></Boundary>, document.getElementById('page')!);
 start();

@@ -1,4 +1,4 @@
-// The server: requests with a key, and run events that continue after a lost connection.
+// The server: requests with a key or with the login of the host application, and run events that continue after a lost connection.
 
 import type { Event } from './types';
 
@@ -17,7 +17,7 @@ export const isKey = (text: string) => key === text.trim();
 export function useKey(text: string) {
   key = text.trim();
   if (key) sessionStorage.setItem('key', key);
-  else sessionStorage.removeItem('key');
+  else sessionStorage.clear(); // also the calls that this person has approved for a conversation
 }
 
 /** Return the key in the fragment of a link, which servers and logs never see, and remove it from the address; else null. */
@@ -30,7 +30,7 @@ export function takeKeyFromAddress(): string | null {
 interface Options { body?: unknown; bytes?: Blob; headers?: Record<string, string>; signal?: AbortSignal }
 
 async function ask(method: string, path: string, { body, bytes, headers = {}, signal }: Options = {}): Promise<Response> {
-  const sent: Record<string, string> = { ...headers, authorization: `Bearer ${key}` };
+  const sent: Record<string, string> = key ? { ...headers, authorization: `Bearer ${key}` } : { ...headers };
   if (body !== undefined) sent['content-type'] = 'application/json';
   const response = await fetch(`api/${path}`, { method, headers: sent, signal, body: bytes ?? (body === undefined ? undefined : JSON.stringify(body)) });
   if (!response.ok) {

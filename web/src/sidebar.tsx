@@ -4,10 +4,9 @@ import { useEffect, useRef } from 'preact/hooks';
 
 import { askLine, confirm, showKeys } from './dialogs';
 import { Icon } from './icons';
-import { useKey } from './server';
+import { showSettings } from './settings';
 import { conversations, cursor, listConversations, may, me, pendingCount, removeConversation, rename, route, search } from './state';
 import { plain, Text } from './text';
-import { nextTheme, theme } from './theme';
 import type { Summary } from './types';
 
 export function Sidebar({ close }: { close: () => void }) {
@@ -30,9 +29,8 @@ export function Sidebar({ close }: { close: () => void }) {
     {cursor.value !== null && <button type="button" class="quiet" id="more" onClick={() => listConversations(true)}>Older conversations</button>}
     <footer>
       <span class="faint owner"><Icon name="person" /><Text of={me.value?.owner ?? ''} /></span>
-      <button type="button" class="quiet" title={`Colors: ${theme.value}`} aria-label={`Colors: ${theme.value}`} id="theme" onClick={nextTheme}><Icon name="sun" /></button>
+      <button type="button" class="quiet" title="Settings (,)" aria-label="Settings" id="settings" onClick={showSettings}><Icon name="sliders" /></button>
       <button type="button" class="quiet" title="Keys (?)" aria-label="Keys" id="keys" onClick={showKeys}>?</button>
-      <button type="button" class="quiet" title="Sign out" aria-label="Sign out" id="sign-out" onClick={() => { useKey(''); location.assign(location.pathname); }}><Icon name="out" /></button>
     </footer>
   </nav>;
 }

@@ -2,8 +2,11 @@
 
 import { batch, computed, signal } from '@preact/signals';
 
+import { notify } from './preferences';
+import { isApproved } from './repeats';
 import * as server from './server';
 import { Refused } from './server';
+import { plain } from './text';
 import { after, nameOf, type Item, type Prompt, type Turn, turnsOf } from './transcript';
 import type {
   Agent, Approval, Conversation, Difference, FileInfo, Me, Message, Page, Run, Skill, Summary, Todo, Version, VersionDetails,
@@ -20,7 +23,10 @@ export type Route =
   | { view: 'inbox'; approval: string | null };
 
 export const me = signal<Me | null>(null);
-export const needsKey = signal(!server.hasKey());
+/** The server knows nobody who sends these requests: a person has to sign in. */
+export const needsSignIn = signal(false);
+/** Where people log in to the host application; null if they need a key. */
+export const loginUrl = signal<string | null>(null);
 export const agents = signal<Agent[]>([]);
 export const agent = signal('');
 export const skills = signal<Skill[]>([]);
@@ -47,9 +53,13 @@ const currentId = () => route.value.view === 'chat' || route.value.view === 'ver
 
 export function fail(error: unknown): void {
   if (server.isAbort(error)) return;
-  problem.value = error instanceof Error ? error.message : String(error);
-  if (error instanceof Refused && error.status === 401) needsKey.value = true;
-  else if (!(error instanceof Refused)) console.error(error);
+  const isUnknown = error instanceof Refused && error.status === 401;
+  const isFirst = isUnknown && me.value === null && !server.hasKey(); // nothing has failed yet
+  problem.value = isFirst ? null : error instanceof Error ? error.message : String(error);
+  if (isUnknown) {
+    needsSignIn.value = true;
+    loginUrl.value = typeof error.facts['login_url'] === 'string' ? error.facts['login_url'] : null;
+  } else if (!(error instanceof Refused)) console.error(error);
 }
 
 /** Return an action of a person, which shows its errors. It returns undefined if it failed. */
@@ -96,11 +106,12 @@ export const follow = guarded(async () => {
 // The beginning
 
 export const begin = guarded(async () => {
+  needsSignIn.value = false;
   const [person, { items }] = await Promise.all([server.get<Me>('me'), server.get<{ items: Agent[] }>('agents')]);
   batch(() => {
     me.value = person;
+    if (!person.has_key && server.hasKey()) server.useKey(''); // the login decides, so a key of a link is not used
     agents.value = items;
-    needsKey.value = false;
     if (!items.some((each) => each.name === agent.value)) agent.value = items[0]?.name ?? '';
   });
   await Promise.all([listConversations(), listApprovals(), listSkills()]);
@@ -213,7 +224,7 @@ function showPrepared(): void {
 
 /** Send a prompt with files, and return whether it was sent. A conversation is created with its first prompt, which names it. */
 export async function send(prompt: string, files: File[] = []): Promise<boolean> {
-  if (isSending || live.value?.isRunning || needsKey.value) return false;
+  if (isSending || live.value?.isRunning || needsSignIn.value) return false;
   isSending = true;
   try {
     return await guarded(async () => {
@@ -281,6 +292,8 @@ export async function watchRun(runId: string, prompt: Prompt | null, base: strin
   isConnectionLost.value = false;
   live.value = now = { ...now, isRunning: false }; // it stays on the screen until the stored turn replaces it
   await unattended(refresh)(now);
+  const waits = cards.value.some((card) => card.settled === null && card.approval.conversation_id === id);
+  if (!waits) notify(plain(titleOf(id!) ?? 'Conversation'), now.error === null ? 'The turn has ended.' : 'The turn has failed.', `#/c/${id}`);
 }
 
 /** The prompt of a run that somebody else started, as soon as its first step is stored. */
@@ -369,7 +382,27 @@ export const listApprovals = unattended(async () => {
     return isPending || card.settled !== null ? card : { ...card, settled: 'No longer pending.' };
   });
   cards.value = [...kept, ...[...wanted].map(([key, approval]) => ({ key, approval, settled: null }))];
+  void approveRepeats();
+  for (const approval of wanted.values()) {
+    if (isApproved(approval)) continue;
+    notify(plain(titleOf(approval.conversation_id) ?? 'Conversation'), `A call of ${plain(approval.tool)} needs your decision.`, `#/a/${approval.id}`);
+  }
 });
+
+/** The calls that this page has answered without asking, so that none is answered twice. */
+const answered = new Set<string>();
+
+/** Approve the calls that a person has approved together with an earlier one, each with its own digest. */
+async function approveRepeats(): Promise<void> {
+  for (const card of cards.value) {
+    if (card.settled !== null || answered.has(card.key) || !isApproved(card.approval)) continue;
+    answered.add(card.key);
+    const says = 'Approved for this conversation.';
+    try { await settleBy(card, card.approval.view.digest, { decision: 'approve', reason: says }, says); } catch (error) {
+      if (!(error instanceof Refused && error.status === 409)) fail(error); // else another page has answered it first
+    }
+  }
+}
 
 /** Remove answered calls. Call it only when the person turns to something else. */
 export function tidy(): void {
@@ -379,18 +412,20 @@ export function tidy(): void {
 export interface Answer { decision: 'approve' | 'deny' | 'edit' | 'respond'; reason?: string; args?: unknown; content?: string }
 
 /** Answer a call. The answer is for the displayed call: if another call has this id, the server refuses the answer. */
-export const decide = guarded(async (card: Card, digest: string, answer: Answer) => {
+async function settleBy(card: Card, digest: string, answer: Answer, says?: string): Promise<void> {
   let runId: string | null;
   try {
     const path = `approvals/${card.approval.id}?resume=${may('run')}`;
     const done = await server.post<{ approval: Approval; run_id: string | null }>(path, { ...answer, digest });
-    settle(card.key, `Answered: ${done.approval.status}.`);
+    settle(card.key, says ?? `Answered: ${done.approval.status}.`);
     runId = done.run_id;
   } finally {
     await listApprovals(); // another person may have answered it first
   }
   if (runId !== null && card.approval.conversation_id === currentId()) void watchRun(runId, null);
-});
+}
+
+export const decide = guarded(settleBy);
 
 function settle(key: string, text: string): void {
   cards.value = cards.value.map((card) => card.key === key ? { ...card, settled: text } : card);

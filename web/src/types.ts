@@ -1,6 +1,7 @@
 // The JSON of the server, as far as the page reads it. The reference of the API describes each field.
 
-export interface Me { owner: string; scopes: string[] }
+/** Without a key, the login of the host application says who the owner is. */
+export interface Me { owner: string; scopes: string[]; has_key: boolean }
 export interface Agent { name: string; description: string | null; model: string | null }
 export interface Skill { name: string; description: string }
 export interface Usage { input_tokens: number; output_tokens: number; cache_read_tokens: number; requests: number; tool_calls: number }
@@ -19,13 +20,16 @@ export interface Argument { name: Escaped; kind: 'text' | 'json'; value: Escaped
 export interface Preview { kind: 'diff' | 'command' | 'call' | 'question'; notice: Escaped; text: Escaped; choices: Escaped[]; diff: Diff | null }
 export interface View { path: Escaped[]; tool: Escaped; arguments: Argument[]; preview: Preview | null; escapes: number; digest: string }
 export type Args = Record<string, unknown>;
+/** The later calls of a conversation that can be approved together with one: those with the same key. */
+export interface Repeat { kind: 'tool' | 'command' | 'call'; key: string }
 export interface Approval {
   id: string; pending_id: string; version_id: string; conversation_id: string; agent: string; tool: string; args: Args; view: View;
-  decisions: string[]; status: string; created_at: string; expires_at: string | null;
+  decisions: string[]; repeat: Repeat | null; status: string; created_at: string; expires_at: string | null;
 }
 
 export interface Conversation extends Summary {
   state: string | null; branch: string | null; running: string[]; suspended: string[]; todos: Todo[]; usage: Usage;
+  context: { tokens: number; window: number | null } | null;
 }
 export type Kind = 'root' | 'step' | 'turn' | 'pause' | 'edit' | 'merge';
 export interface Version {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -13,13 +12,13 @@ from pydantic_ai import RunCancelled
 from rich.text import Text
 
 from pydantic_deep._text.escapes import visible
-from pydantic_deep._text.simple_command import TIMEOUT
 from pydantic_deep.approvals import Approve, Decision, Deny, Edit, PendingApproval, Respond
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli.render._terminal_text import rich_text
 from pydantic_deep.cli.terminal._editor import EditingFailedError, NoEditorError, edit_text
 from pydantic_deep.cli.terminal._terminal import Terminal
 from pydantic_deep.streaming import Approval, approval_of
+from pydantic_deep.views import Repeat, repeat_of
 
 from ._call_view import CallView
 from ._policy import NO_TERMINAL_NOTICE, NO_TERMINAL_REASON, CallAnswer, deny_all
@@ -58,7 +57,7 @@ class ApprovalPrompter:
     """Prompts at the terminal, and remembers the answers `always` of one conversation."""
 
     environment: Environment
-    _always_allowed: set[tuple[str, str | None]] = field(default_factory=set[tuple[str, str | None]])
+    _always_allowed: set[Repeat] = field(default_factory=set[Repeat])
     _is_notified: bool = False
 
     async def decide(self, pending: Sequence[PendingApproval], *, screen: PromptScreen) -> Mapping[str, CallAnswer]:
@@ -89,14 +88,15 @@ class ApprovalPrompter:
         answers: dict[str, CallAnswer] = {}
         always = set(self._always_allowed)
         for number, (approval, call) in enumerate(zip(approvals, pending, strict=True), start=1):
-            if _always_key(approval) in always and 'approve' in call.decisions:
+            repeat = repeat_of(approval.tool, approval.args, approval.view)
+            if repeat in always and 'approve' in call.decisions:
                 decision: Decision = Approve()
             else:
                 question = CallView(view=approval.view, number=number, count=len(approvals))
-                prompt = _CallPrompt(question, approval, call, terminal, self.environment.variables)
+                prompt = _CallPrompt(question, approval, call, repeat, terminal, self.environment.variables)
                 decision = await _cancel_on_interrupt(prompt.ask())
-                if prompt.is_always:
-                    always.add(_always_key(approval))
+                if repeat is not None and prompt.is_always:
+                    always.add(repeat)
             answers[call.id] = CallAnswer(decision=replace(decision, digest=approval.view.digest), by='person')
         self._always_allowed = always  # only now, because an interrupted prompt voids all answers
         return answers
@@ -110,11 +110,13 @@ class _CallPrompt:
         question: CallView,
         approval: Approval,
         call: PendingApproval,
+        repeat: Repeat | None,
         terminal: Terminal,
         variables: Mapping[str, str],
     ) -> None:
         self.is_always = False
         self._approval = approval
+        self._repeat = repeat
         self._preview = call.preview
         self._question = question
         self._terminal = terminal
@@ -124,7 +126,7 @@ class _CallPrompt:
             *(('yes',) if can_approve else ()),
             *(('no',) if 'deny' in call.decisions else ()),
             *(('edit',) if 'edit' in call.decisions else ()),
-            *(('always',) if can_approve else ()),
+            *(('always',) if can_approve and repeat is not None else ()),
             *(('respond',) if 'respond' in call.decisions and not can_approve else ()),
             '?',
         ]
@@ -137,7 +139,7 @@ class _CallPrompt:
         if self._preview is not None and self._preview.kind == 'question':
             return await self._answer(self._preview.choices)
         while True:
-            self._print(_choice_line(self._keys, self._approval))
+            self._print(_choice_line(self._keys, self._approval, self._repeat))
             match self._key(await self._terminal.ask('> ')):
                 case 'yes':
                     return Approve()
@@ -216,28 +218,10 @@ async def _cancel_on_interrupt(decision: Awaitable[Decision]) -> Decision:
         raise RunCancelled('The person stopped the turn at a question.') from error
 
 
-def _always_key(approval: Approval) -> tuple[str, str | None]:
-    """Return the scope of `always` for a call.
-
-    It is the tool; for a command, also its arguments without the timeout; for a call whose preview shows more than its
-    arguments, such as a grant of commands, also the arguments and the preview.
-    """
-    if _runs_command(approval):
-        return approval.tool, json.dumps({**approval.args, TIMEOUT: None}, sort_keys=True)
-    preview = approval.view.preview
-    if preview is None or preview.kind != 'call' or preview.text == ('',):
-        return approval.tool, None
-    return approval.tool, json.dumps([approval.args, preview.text], sort_keys=True)
-
-
-def _runs_command(approval: Approval) -> bool:
-    return 'command' in approval.args
-
-
-def _choice_line(keys: Sequence[Choice], approval: Approval) -> Text:
+def _choice_line(keys: Sequence[Choice], approval: Approval, repeat: Repeat | None) -> Text:
     """Return the line of choices, with the scope of `always` for this call."""
     always = rich_text(approval.view.tool)
-    if _always_key(approval)[1] is not None:
-        always = Text('this very command' if _runs_command(approval) else 'this very call')
+    if repeat is not None and repeat.kind != 'tool':
+        always = Text(f'this very {repeat.kind}')
     words = {'always': Text.assemble('lways ', always, ' in this conversation'), '?': ''}
     return Text('  ').join(Text.assemble('[', (key[0], 'bold'), ']', words.get(key, key[1:])) for key in keys)

@@ -1,4 +1,4 @@
-"""Access control: authentication by API key, scopes, and ownership.
+"""Access control: authentication by API key or by the login of a host application, scopes, and ownership.
 
 Another owner's resources answer 404, as if they did not exist.
 

@@ -1,25 +1,41 @@
-"""Authentication by API key, as middleware.
+"""Authentication by the login of a host application or by API key, as middleware.
 
-Without a valid key, every path answers 401 before the body is read, whether or not a route exists. The exceptions are
-the paths for which `is_public` returns true.
+Without either, every path answers 401 before the body is read, whether or not a route exists. The exceptions are the
+paths for which `is_public` returns true.
+
+A browser sends cookies with requests of other sites too, so a user of the host application can change something only
+from this origin (`is_cross_origin`). Requests with a key need no such check, because browsers do not send keys unasked.
 """
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from math import ceil
-from typing import cast
+from typing import Final, cast
 
 import anyio
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pydantic_deep.repository import RepositoryClosedError, RepositoryUnavailableError
-from pydantic_deep.server._api_keys import ApiKey
 from pydantic_deep.server._state import ServerState, state_in
-from pydantic_deep.server.http._errors import ServerError, api_of, path_of, render_error
+from pydantic_deep.server.http._errors import ServerError, api_of, path_of, refuse_http, render_error
 from pydantic_deep.store import StoreClosedError, StoreUnavailableError
+
+from ._identity import (
+    Caller,
+    Identity,
+    InvalidLoginError,
+    Login,
+    caller_of_host,
+    caller_with_key,
+)
 
 UNAVAILABLE_ERRORS = (StoreUnavailableError, StoreClosedError, RepositoryUnavailableError, RepositoryClosedError)
 """The errors of an unreachable database."""
@@ -27,6 +43,43 @@ UNAVAILABLE_ERRORS = (StoreUnavailableError, StoreClosedError, RepositoryUnavail
 
 PROBES = ('/healthz', '/readyz')
 """The paths for probes and load balancers, which can send neither a key nor a host name of their own."""
+
+
+SAFE_METHODS: Final = frozenset({'GET', 'HEAD', 'OPTIONS'})
+"""The methods that change nothing (RFC 9110, section 9.2.1)."""
+
+CROSS_ORIGIN: Final = (
+    'Requests of other origins can only read with the login of this application. Send an API key as '
+    '`Authorization: Bearer KEY`.'
+)
+"""The message for a request of another origin that would change something."""
+
+LOGIN_REQUIRED: Final = (
+    'This requires a login of the application around this server, or a valid API key. Log in, or send the key as '
+    '`Authorization: Bearer KEY`.'
+)
+"""The message for a request without a login and without a key."""
+
+_CALLER: Final = 'pydantic_deep.caller'
+"""The key of the caller in the scope. Names without a prefix could be those of a host application."""
+
+
+def caller_in(scope: Scope) -> Caller:
+    """Return the sender of an authenticated request."""
+    return scope[_CALLER]
+
+
+def is_cross_origin(headers: Headers) -> bool:
+    """Return whether a browser sent a request for a page of another origin, such as another host, scheme or port.
+
+    Browsers send `Sec-Fetch-Site` with HTTPS and to the same machine, and `Origin` with every method that changes
+    something. Other clients send neither, and no cookies of people. This is the rule of `CrossOriginProtection` in Go's
+    `net/http`.
+    """
+    site, origin = headers.get('sec-fetch-site'), headers.get('origin')
+    if site is not None:
+        return site not in ('same-origin', 'none')
+    return origin is not None and origin.partition('://')[2] != headers.get('host')
 
 
 def is_public(path: str) -> bool:
@@ -45,10 +98,16 @@ class HostCheck(TrustedHostMiddleware):
 
 
 class Authentication:
-    """ASGI middleware that checks the key and its rate limit, and sets `request.state.key`."""
+    """ASGI middleware that authenticates requests, applies the rate limit, and provides `caller_in`.
 
-    def __init__(self, app: ASGIApp) -> None:
+    Args:
+        app: The application.
+        login: The login of the host application; `None` if only keys are accepted.
+    """
+
+    def __init__(self, app: ASGIApp, login: Login | None = None) -> None:
         self._app = app
+        self._login = login
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope['type'] != 'http' or is_public(path_of(scope)):
@@ -56,38 +115,56 @@ class Authentication:
             return
         state = state_in(scope)
         try:
-            scope.setdefault('state', {})['key'] = await _authenticate(state, scope)
+            caller = scope[_CALLER] = await self._authenticate(state, scope)
         except ServerError as error:
             await render_error(error, api_of(path_of(scope)))(scope, receive, send)
             return
         try:
-            await self._app(scope, receive, _KeyCheckedSend(state, _key_in(scope), send).send)
-        except _KeyExpiredError:
+            await self._app(
+                scope, receive, _CheckedSend(state, partial(self._is_valid, state, scope, caller), send).send
+            )
+        except _AccessEndedError:
             await send({'type': 'http.response.body', 'body': b'', 'more_body': False})
 
+    async def _authenticate(self, state: ServerState, scope: Scope) -> Caller:
+        identity = await _identify(self._login, scope)
+        if identity is None:
+            return await _find_key(state, scope, self._login)
+        if scope['method'] not in SAFE_METHODS and is_cross_origin(Headers(scope=scope)):
+            raise ServerError('forbidden', CROSS_ORIGIN)
+        caller = caller_of_host(identity)
+        _take(state, caller)
+        return caller
 
-class _KeyExpiredError(Exception):
-    """A key was revoked or expired during a response."""
+    async def _is_valid(self, state: ServerState, scope: Scope, caller: Caller) -> bool:
+        """Return whether a caller still has the same access."""
+        if caller.has_key:
+            return await state.keys.find(_key_in(scope)) is not None
+        return await _identify(self._login, scope) == caller.identity
 
 
-class _KeyCheckedSend:
-    """Checks the key again while a response is streamed, so that a stream ends when its key becomes invalid.
+class _AccessEndedError(Exception):
+    """A key was revoked or expired, or a login ended, during a response."""
 
-    The key is checked when data is sent, at most once per keep-alive interval. Responses in a single message are not
+
+class _CheckedSend:
+    """Checks the caller again while a response is streamed, so that a stream ends when the key or login does.
+
+    The caller is checked when data is sent, at most once per keep-alive interval. Responses in a single message are not
     interrupted.
     """
 
-    def __init__(self, state: ServerState, secret: str, send: Send) -> None:
+    def __init__(self, state: ServerState, is_valid: Callable[[], Awaitable[bool]], send: Send) -> None:
         self._state = state
-        self._secret = secret
+        self._is_valid = is_valid
         self._send = send
         self._checked_at = anyio.current_time()
 
     async def send(self, message: Message) -> None:
         if message.get('more_body', False) and self._is_due():
             with suppress(*UNAVAILABLE_ERRORS):  # checked again with the next message
-                if await self._state.keys.find(self._secret) is None:
-                    raise _KeyExpiredError
+                if not await self._is_valid():
+                    raise _AccessEndedError
         await self._send(message)
 
     def _is_due(self) -> bool:
@@ -98,7 +175,21 @@ class _KeyCheckedSend:
         return True
 
 
-async def _authenticate(state: ServerState, scope: Scope) -> ApiKey:
+async def _identify(login: Login | None, scope: Scope) -> Identity | None:
+    """Return the user of the host application who sends a request, if there is one."""
+    if login is None:
+        return None
+    try:
+        returned = login.authenticate(Request(scope))  # without `receive`: the body is not read yet
+        identity = cast('object', await returned if inspect.isawaitable(returned) else returned)
+    except HTTPException as error:  # how functions of FastAPI refuse a request
+        raise refuse_http(error) from None
+    if identity is not None and not isinstance(identity, Identity):
+        raise InvalidLoginError(identity)
+    return identity
+
+
+async def _find_key(state: ServerState, scope: Scope, login: Login | None) -> Caller:
     secret = _key_in(scope)
     try:
         key = await state.keys.find(secret)
@@ -110,11 +201,20 @@ async def _authenticate(state: ServerState, scope: Scope) -> ApiKey:
         if wait > 0:
             message = 'Too many wrong keys from this address. Wait for the time given in `Retry-After`.'
             raise ServerError('rate_limited', message, headers={'Retry-After': str(ceil(wait))})
-        raise ServerError('unauthenticated')
-    wait = state.rate.take(key.id)
+        if login is None:
+            raise ServerError('unauthenticated')
+        facts = {} if login.url is None else {'login_url': login.url}
+        raise ServerError('unauthenticated', LOGIN_REQUIRED, facts=facts)
+    caller = caller_with_key(key)
+    _take(state, caller)
+    return caller
+
+
+def _take(state: ServerState, caller: Caller) -> None:
+    """Apply the rate limit."""
+    wait = state.rate.take(caller.account)
     if wait > 0:
         raise ServerError('rate_limited', headers={'Retry-After': str(ceil(wait))})
-    return key
 
 
 def _key_in(scope: Scope) -> str:

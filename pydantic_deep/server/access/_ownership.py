@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from pydantic import JsonValue
 
 from pydantic_deep.server._agents import ServedAgent
-from pydantic_deep.server._api_keys import ApiKey, KeyScope
+from pydantic_deep.server._api_keys import KeyScope
 from pydantic_deep.server._state import OWNER, ServerState
 from pydantic_deep.server.http._errors import ServerError, not_found
 from pydantic_deep.server.runs._server_run import ServerRun
@@ -30,6 +30,8 @@ from pydantic_deep.store import (
 )
 from pydantic_deep.versions import AgentVersion, SupportsFilling
 from pydantic_deep_backends import BackendProtocol
+
+from ._identity import Caller, Identity
 
 RESERVED = 'server.'
 """The prefix of metadata keys that clients may not set."""
@@ -83,22 +85,32 @@ class Access:
     """The resources that the caller of a request may use."""
 
     state: ServerState
-    key: ApiKey
-    """The key of the caller. An owner may have several."""
+    caller: Caller
+    """The sender of the request. An owner may have several keys."""
+
+    @property
+    def owner(self) -> str:
+        """The owner of the resources."""
+        return self.identity.owner
+
+    @property
+    def identity(self) -> Identity:
+        """Who sends the request, and what they may do."""
+        return self.caller.identity
 
     def has(self, scope: KeyScope) -> bool:
-        """Return whether the key has a scope. `admin` includes all scopes."""
-        return scope in self.key.scopes or 'admin' in self.key.scopes
+        """Return whether the caller has a scope. `admin` includes all scopes."""
+        return scope in self.identity.scopes or 'admin' in self.identity.scopes
 
     def may_use(self, agent: str) -> bool:
-        """Return whether the key may use an agent."""
-        return self.key.agents is None or agent in self.key.agents
+        """Return whether the caller may use an agent."""
+        return self.identity.agents is None or agent in self.identity.agents
 
     def agent(self, name: str) -> ServedAgent:
         """Return an agent that the caller may use.
 
         Raises:
-            ServerError: There is no such agent, or the key may not use it.
+            ServerError: There is no such agent, or the caller may not use it.
         """
         if name not in self.state.agents or not self.may_use(name):
             raise not_found()
@@ -132,7 +144,7 @@ class Access:
         id = new_id() if id is None else id
         return await agent.create(
             name=name,
-            metadata={**(metadata or {}), OWNER: self.key.owner},
+            metadata={**(metadata or {}), OWNER: self.owner},
             # Directories are filled before the first turn, and do not exist yet.
             backend=None if isinstance(self.state.make_backend, SupportsFilling) else self._backend(id),
             instructions=() if instructions is None else instructions,
@@ -146,7 +158,7 @@ class Access:
             ServerError: The caller owns no conversation with that id.
         """
         check_id(id)
-        store, wanted = self.state.store, VersionFilter(conversation_id=id, metadata={OWNER: self.key.owner})
+        store, wanted = self.state.store, VersionFilter(conversation_id=id, metadata={OWNER: self.owner})
         record, newest = await store.conversation(id), await store.versions(wanted, limit=1)
         if record is None or not newest:
             raise not_found()
@@ -230,7 +242,7 @@ class Access:
 
     def _backend(self, conversation_id: str) -> BackendProtocol | None:
         make_backend = self.state.make_backend
-        return None if make_backend is None else make_backend(self.key.owner, conversation_id)
+        return None if make_backend is None else make_backend(self.owner, conversation_id)
 
 
 def check_id(id: str) -> None:

@@ -8,10 +8,11 @@ from typing import Annotated
 from fastapi import Request, Security
 from fastapi.security import APIKeyHeader, HTTPBearer
 
-from pydantic_deep.server._api_keys import ApiKey, KeyScope
+from pydantic_deep.server._api_keys import KeyScope
 from pydantic_deep.server._state import state_in
 from pydantic_deep.server.http._errors import ServerError
 
+from ._authentication import caller_in
 from ._ownership import Access
 
 _BEARER = HTTPBearer(auto_error=False, scheme_name='bearer', description='An API key: ours and OpenAI clients.')
@@ -28,7 +29,7 @@ class Require:
     """A dependency that requires a scope: `Annotated[Access, Depends(Require('run'))]`."""
 
     scope: KeyScope | None
-    """The required scope; `None` for any key."""
+    """The required scope; `None` for any caller."""
 
     def __call__(
         self,
@@ -41,11 +42,10 @@ class Require:
         """Return the access of the caller.
 
         Raises:
-            ServerError: The key lacks the scope.
+            ServerError: The caller lacks the scope.
         """
-        key = request.state.key
-        assert isinstance(key, ApiKey)  # noqa: S101  # no route with this dependency is public
-        access = Access(state=state_in(request.scope), key=key)
+        access = Access(state=state_in(request.scope), caller=caller_in(request.scope))
         if self.scope is not None and not access.has(self.scope):
-            raise ServerError('forbidden', f'This requires a key with the scope `{self.scope}`.')
+            holder = 'a key' if access.caller.has_key else 'a user'
+            raise ServerError('forbidden', f'This requires {holder} with the scope `{self.scope}`.')
         return access

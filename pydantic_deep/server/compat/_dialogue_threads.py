@@ -74,7 +74,7 @@ async def find_version(
     access: Access, agent_name: str, dialogue: Dialogue, *, session_id: str | None
 ) -> KnownDialogue | None:
     """Return the version that a dialogue of the caller continues; `None` if the dialogue is unknown, or was deleted."""
-    thread = await find_thread(access.state.threads, access.key.owner, agent_name, dialogue, session_id=session_id)
+    thread = await find_thread(access.state.threads, access.owner, agent_name, dialogue, session_id=session_id)
     if thread is None:
         return None
     try:

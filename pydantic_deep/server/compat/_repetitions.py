@@ -49,5 +49,5 @@ async def start_or_join(
     async def start() -> ServerRun:
         return (await start_turn(access, agent_name, dialogue, session_id=session_id)).run
 
-    run = await access.state.repetitions.start(access.key.owner, agent_name, identity, start)
+    run = await access.state.repetitions.start(access.owner, agent_name, identity, start)
     return CompatTurn(access=access, agent_name=agent_name, request=dialogue, run=run)

@@ -65,7 +65,7 @@ async def load_response(access: Access, id: str) -> OwnResponse:
         response_id = RESPONSE + (run.id if run.stored is None else run.stored.attempts[0].id)
         row = await _find(access.state, response_id)
         if row is None:
-            row = OpenaiObject(id=response_id, owner=access.key.owner, created_at=_started_at(run.id))
+            row = OpenaiObject(id=response_id, owner=access.owner, created_at=_started_at(run.id))
         return OwnResponse(run=run, row=row)
 
 
@@ -79,13 +79,13 @@ async def load_conversation(access: Access, id: str) -> OwnConversation:
     with _naming('conversation'):
         check_id(stored_id)
         row = await _find(access.state, CONVERSATION + stored_id)
-        if row is not None and row.owner != access.key.owner:
+        if row is not None and row.owner != access.owner:
             raise not_found()
         if await access.state.store.conversation(stored_id) is None and row is not None:
             return OwnConversation(stored=None, row=row)
         stored = await access.conversation(stored_id)
         created_at = utc_datetime(stored.record.created_at)
-        row = row or OpenaiObject(id=CONVERSATION + stored.id, owner=access.key.owner, created_at=created_at)
+        row = row or OpenaiObject(id=CONVERSATION + stored.id, owner=access.owner, created_at=created_at)
         return OwnConversation(stored=stored, row=row)
 
 
@@ -118,7 +118,7 @@ async def create_conversation(access: Access, items: Sequence[InputItem], metada
     parse_items(items)  # a file that cannot be read is refused now
     row = OpenaiObject(
         id=CONVERSATION + id,
-        owner=access.key.owner,
+        owner=access.owner,
         created_at=datetime.now(UTC),
         fields={'metadata': dict(metadata), 'items': first},
     )
@@ -146,7 +146,7 @@ def render_conversation(row: OpenaiObject) -> dict[str, JsonValue]:
 async def store_response_row(access: Access, run_id: str, *, fields: Mapping[str, JsonValue], system: str) -> None:
     """Store the row of a new response. A repeated decision has the row of the first one."""
     row = OpenaiObject(
-        id=RESPONSE + run_id, owner=access.key.owner, created_at=datetime.now(UTC), fields=dict(fields), system=system
+        id=RESPONSE + run_id, owner=access.owner, created_at=datetime.now(UTC), fields=dict(fields), system=system
     )
     with suppress(RowExistsError):
         await access.state.openai_objects.create(row)

@@ -105,7 +105,7 @@ async def create_response(access: Access, body: ResponseRequest, identity: Reque
         await store_response_row(access, turn.run.id, fields=fields, system=digest_of(dialogue.system) or system)
         return turn.run
 
-    run = await access.state.repetitions.start(access.key.owner, body.model, identity, start)
+    run = await access.state.repetitions.start(access.owner, body.model, identity, start)
     row = await access.state.openai_objects.get(RESPONSE + run.id)
     turn = CompatTurn(access=access, agent_name=body.model, request=dialogue, run=run, continues_id=own is not None)
     if body.stream:

@@ -139,7 +139,7 @@ class CompatTurn:
         version_id = cast('str', self.run.version_id)
         await store_thread(
             self.access.state.threads,
-            self.access.key.owner,
+            self.access.owner,
             self.agent_name,
             self.request,
             answer=answer,

@@ -258,7 +258,8 @@ async def _on_defect(request: Request, error: Exception) -> JSONResponse:
     return response
 
 
-def _refuse_http(error: HTTPException) -> ServerError:
+def refuse_http(error: HTTPException) -> ServerError:
+    """Return the refusal for an exception of Starlette or of a host application, without its text."""
     if isinstance(error, ServerError):
         return error
     return ServerError(_BY_STATUS.get(error.status_code, 'invalid'), headers=error.headers)
@@ -291,7 +292,7 @@ def _conflict(error: Exception) -> ServerError:
 
 
 _REFUSALS: Mapping[type[Exception], Callable[[Any], ServerError]] = {
-    HTTPException: _refuse_http,  # also Starlette's own: unknown route, wrong method, malformed body
+    HTTPException: refuse_http,  # also Starlette's own: unknown route, wrong method, malformed body
     RequestValidationError: _refuse_body,
     **dict.fromkeys((VersionNotFoundError, ApprovalNotFoundError, RowNotFoundError), _missing),
     **dict.fromkeys((StoreUnavailableError, StoreClosedError, RepositoryUnavailableError), _unavailable),

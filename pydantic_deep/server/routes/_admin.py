@@ -121,16 +121,17 @@ async def read_metrics(access: Admin) -> Response:
     return Response(access.state.metrics.render(), media_type=CONTENT_TYPE_LATEST)
 
 
-@router.get('/api/me', tags=['server'], summary='Get the permissions of this key', responses=describe_errors())
+@router.get('/api/me', tags=['server'], summary='Get the permissions of the caller', responses=describe_errors())
 async def read_me(access: AnyCaller) -> Me:
-    """Works with any API key."""
-    agents = None if access.key.agents is None else sorted(access.key.agents)
-    return Me(owner=access.key.owner, scopes=sorted(access.key.scopes), agents=agents)
+    """Works with any API key or login."""
+    known = access.identity
+    agents = None if known.agents is None else sorted(known.agents)
+    return Me(owner=known.owner, scopes=sorted(known.scopes), agents=agents, has_key=access.caller.has_key)
 
 
 @router.get('/api/agents', tags=['agents'], summary='List the agents of this key', responses=describe_errors())
 async def list_agents(access: AnyCaller) -> AgentList:
-    """Works with any API key."""
+    """Works with any API key or login."""
     return AgentList(
         items=[_info(name, agent) for name, agent in sorted(access.state.agents.items()) if access.may_use(name)]
     )
@@ -138,7 +139,7 @@ async def list_agents(access: AnyCaller) -> AgentList:
 
 @router.get('/api/agents/{agent}', tags=['agents'], summary='Get an agent', responses=describe_errors('not_found'))
 async def read_agent(agent: str, access: AnyCaller) -> AgentInfo:
-    """Works with any API key."""
+    """Works with any API key or login."""
     return _info(agent, access.agent(agent))
 
 
@@ -189,9 +190,9 @@ async def list_audit(
     if since is not None:
         where['started_at'] = Range(ge=since)
     if not access.has('admin'):
-        where['owner'] = access.key.owner
-        if access.key.agents is not None:
-            where['agent_name'] = In([name for name in access.key.agents if agent in (None, name)])
+        where['owner'] = access.owner
+        if access.identity.agents is not None:
+            where['agent_name'] = In([name for name in access.identity.agents if agent in (None, name)])
     page = await access.state.audit.list(where, order_by='-started_at', limit=limit, cursor=cursor)
     return AuditPage(items=page.items, cursor=page.cursor)
 
@@ -205,7 +206,7 @@ async def list_audit(
 async def read_audit(record: str, access: Auditor) -> AuditRecord:
     """Requires the scope `audit` for runs of the key's owner, or `admin`."""
     audit_record = await access.state.audit.get(record)
-    is_own = audit_record.owner == access.key.owner and access.may_use(audit_record.agent_name)
+    is_own = audit_record.owner == access.owner and access.may_use(audit_record.agent_name)
     if not is_own and not access.has('admin'):
         raise not_found()
     return audit_record

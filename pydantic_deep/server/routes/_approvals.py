@@ -56,7 +56,7 @@ async def list_approvals(
     if conversation is not None:
         await access.conversation(conversation)
     wanted = VersionFilter(
-        states=['awaiting_approval'], agent_name=agent, conversation_id=conversation, metadata={OWNER: access.key.owner}
+        states=['awaiting_approval'], agent_name=agent, conversation_id=conversation, metadata={OWNER: access.owner}
     )
     items: list[StoredApproval] = []
     before = None if cursor is None else int(cursor)
@@ -100,7 +100,7 @@ async def answer_approval(
     own = await access.approval(approval)
     inbox = ApprovalInbox(access.state.store)
     try:
-        await inbox.answer(own.record.id, to_decision(body), by=access.key.owner, reason=body.reason)
+        await inbox.answer(own.record.id, to_decision(body), by=access.owner, reason=body.reason)
     except InvalidDecisionError as error:
         raise ServerError('invalid', str(error)) from None
     except ApprovalAnsweredError as error:

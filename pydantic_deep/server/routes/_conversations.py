@@ -57,7 +57,7 @@ async def list_conversations(
     before = None if cursor is None else int(cursor)
     while True:
         roots = await access.state.store.versions(
-            VersionFilter(kinds=['root'], agent_name=agent, metadata={OWNER: access.key.owner}),
+            VersionFilter(kinds=['root'], agent_name=agent, metadata={OWNER: access.owner}),
             limit=limit + 1,
             before=before,
         )

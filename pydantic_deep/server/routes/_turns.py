@@ -174,15 +174,15 @@ async def list_runs(
     of all workers.
     """
     if conversation is None:
-        queued = await access.state.store.queue.list(account=access.key.owner, ended=True, limit=limit)
-        here = [(run.id, run.agent_name) for run in access.state.runs.runs_of(access.key.owner)]
+        queued = await access.state.store.queue.list(account=access.owner, ended=True, limit=limit)
+        here = [(run.id, run.agent_name) for run in access.state.runs.runs_of(access.owner)]
         known = {*here, *((run.run_id, run.agent_name) for run in queued)}
         ids = sorted((id for id, name in known if access.may_use(name)), reverse=True)
     else:
         own = await access.conversation(conversation)
         stored = await access.state.store.runs(conversation_id=own.id, limit=limit)
         queued = await access.state.store.queue.list(conversation_id=own.id, ended=True, limit=limit)
-        here = [run.id for run in access.state.runs.runs_of(access.key.owner) if run.conversation_id == own.id]
+        here = [run.id for run in access.state.runs.runs_of(access.owner) if run.conversation_id == own.id]
         ids = sorted({*here, *(run.id for run in stored), *(run.run_id for run in queued)}, reverse=True)
     items: list[Run] = []
     for id in ids[:limit]:
@@ -313,8 +313,8 @@ async def resume_run(run: str, access: Runner) -> Run:
     if access.state.runs.is_closed:
         raise ServerError('unavailable', headers={'Retry-After': '5'})
     resumed = own.stored.last.id
-    access.state.runs.check_capacity(access.key.id)
-    access.state.runs.resuming[resumed] = access.key.id
+    access.state.runs.check_capacity(access.caller.account)
+    access.state.runs.resuming[resumed] = access.caller.account
     access.state.runs.tasks.start_soon(_resume, access.state, own.agent, resumed)
     return await build_run(access.state, await access.run(run))
 

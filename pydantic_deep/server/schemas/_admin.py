@@ -32,16 +32,18 @@ class Readiness(BaseModel):
 
 
 class Me(BaseModel):
-    """The permissions of the API key."""
+    """The permissions of the caller."""
 
-    model_config = example_config({'owner': 'ada', 'scopes': ['approve', 'run'], 'agents': None})
+    model_config = example_config({'owner': 'ada', 'scopes': ['approve', 'run'], 'agents': None, 'has_key': True})
 
     owner: str
-    """The owner of the key. The key accesses this owner's conversations only."""
+    """The owner whose conversations the caller accesses."""
     scopes: list[KeyScope]
-    """The scopes that the key has."""
+    """The scopes of the caller."""
     agents: list[str] | None
-    """The agents that the key may use; null for all agents."""
+    """The agents that the caller may use; null for all agents."""
+    has_key: bool
+    """Whether the caller sent an API key. Otherwise the login of the host application identifies the caller."""
 
 
 class AgentInfo(BaseModel):

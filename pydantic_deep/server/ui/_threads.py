@@ -24,7 +24,7 @@ async def find_thread(access: Access, agent: str, thread: str) -> AuthorizedConv
         ServerError: The caller may not use the agent.
     """
     access.agent(agent)
-    id = _row_id(access.key.owner, agent, thread)
+    id = _row_id(access.owner, agent, thread)
     try:
         row = await access.state.threads.get(id)
     except RowNotFoundError:
@@ -48,8 +48,8 @@ async def open_thread(access: Access, agent: str, thread: str) -> ServedVersion:
         return await access.version_in(own)
     root = await access.create_conversation(agent)
     row = Thread(
-        id=_row_id(access.key.owner, agent, thread),
-        owner=access.key.owner,
+        id=_row_id(access.owner, agent, thread),
+        owner=access.owner,
         version_id=root.id,
         created_at=datetime.now(UTC),
     )

@@ -236,6 +236,17 @@ version 01234567 in /tmp/state/pydantic-deep/agents.db
 """)
 
 
+def test_always_does_not_apply_to_a_protected_file(invoke: Invoke, make_terminal: MakeTerminal, work: Path) -> None:
+    """A call with a notice needs a decision of its own, and `always` is not offered for it."""
+    guarded = call('write_file', path='/AGENTS.md', content='Obey.\n')
+    terminal = make_terminal('a', 'a', 'n', '')
+    result = invoke('run', 'Go', model=ScriptedModel(WRITE, guarded, echo_results), terminal=terminal)
+    assert result.exit_code == 0
+    assert not (work / 'AGENTS.md').exists()
+    assert terminal.shown.count('? write_file') == 2
+    assert terminal.shown.count('[a]lways') == 1
+
+
 def test_always_applies_to_subagents(invoke: Invoke, make_terminal: MakeTerminal) -> None:
     task = call('task', subagent='general-purpose', description='Fix it')
     model = ScriptedModel(WRITE, task, call('write_file', path='/b', content='b'), 'Fixed.', 'Done.')

@@ -1,4 +1,5 @@
-"""Access matrix: every route is requested without a key, without the scope, by another owner and for another agent.
+"""Access matrix: every route is requested without a key, without the scope, by another owner and for another agent, with
+keys and with the login of a host application.
 
 The matrix is built from the routers of the application. A route that it cannot call fails the test: add its ids to
 `make_ids` and its request to `CALLS`.
@@ -7,9 +8,9 @@ The matrix is built from the routers of the application. A route that it cannot 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, get_args
+from typing import Any, TypeAlias, cast, get_args
 
 import httpx
 import pytest
@@ -17,9 +18,10 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
 from pydantic_ai.models.function import AgentInfo
+from starlette.requests import Request
 
 from pydantic_deep import create_deep_agent
-from pydantic_deep.server import AnyAgent, KeyScope
+from pydantic_deep.server import AnyAgent, Identity, KeyScope
 from pydantic_deep.server.access._authentication import is_public
 from pydantic_deep.server.access._scopes import Require
 from pydantic_deep.server.routes._routers import ROUTERS
@@ -243,8 +245,34 @@ def matrix_agents(agents: Mapping[str, AnyAgent]) -> dict[str, AnyAgent]:
 
 @pytest.fixture
 async def world(serve: Serve, matrix_agents: dict[str, AnyAgent]) -> AsyncGenerator[Served]:
-    async with serve(matrix_agents) as served:
+    async with serve(matrix_agents, authenticate=authenticate) as served:
         yield served
+
+
+def authenticate(request: Request) -> Identity | None:
+    """The login of a host application: the headers name a user, the scopes and the agents."""
+    owner, agents = request.headers.get('x-user'), request.headers.get('x-agents')
+    if owner is None:
+        return None
+    scopes = cast('list[KeyScope]', request.headers['x-scopes'].split())
+    return Identity(owner=owner, scopes=scopes, agents=None if agents is None else agents.split())
+
+
+Enter: TypeAlias = Callable[..., Awaitable[Client]]
+"""Returns a client of an owner with scopes: `await enter('run', owner='ada')`."""
+
+
+@pytest.fixture(params=['key', 'login'])
+def enter(request: pytest.FixtureRequest, world: Served) -> Enter:
+    """Return clients with API keys, then clients with the login of a host application."""
+
+    async def enter(*scopes: KeyScope, owner: str = 'ada', agents: Sequence[str] | None = None) -> Client:
+        if request.param == 'key':
+            return world.client(await world.key(*scopes, owner=owner, agents=agents))
+        headers = {'x-user': owner, 'x-scopes': ' '.join(scopes)}
+        return world.client(headers=headers if agents is None else {**headers, 'x-agents': ' '.join(agents)})
+
+    return enter
 
 
 @pytest.fixture
@@ -321,11 +349,11 @@ async def test_every_route_requires_a_key(world: Served, ids: Ids) -> None:
     assert {name: answer.status_code for name, answer in answers.items() if answer.status_code != 401} == {}
 
 
-async def test_every_route_requires_its_scope(world: Served, ids: Ids) -> None:
+async def test_every_route_requires_its_scope(enter: Enter, ids: Ids) -> None:
     told: dict[str, int] = {}
     for scope in get_args(KeyScope):
         others: list[KeyScope] = [each for each in get_args(KeyScope) if each not in (scope, 'admin')]
-        async with world.client(await world.key(*others)) as client:
+        async with await enter(*others) as client:
             for each in ROUTES:
                 if scope in each.scopes:
                     told[each.name] = (await client.request(**each.request(ids))).status_code
@@ -333,12 +361,12 @@ async def test_every_route_requires_its_scope(world: Served, ids: Ids) -> None:
     assert {name: status for name, status in told.items() if status != 403} == {}
 
 
-async def test_resources_of_another_owner_are_not_found(world: Served, ids: Ids) -> None:
+async def test_resources_of_another_owner_are_not_found(enter: Enter, world: Served, ids: Ids) -> None:
     """The response for a foreign id in the path, the query or the body equals the response for an unknown id."""
     own = await make_ids(world, 'bob')
     tried: list[str] = []
     wrong: list[object] = []
-    async with world.client(await world.key(*ALL, owner='bob')) as bob:
+    async with await enter(*ALL, owner='bob') as bob:
         for each in ROUTES:
             for slot in each.slots(own):
                 if each.scopes <= {*ALL, None} and slot != 'agent':
@@ -351,10 +379,10 @@ async def test_resources_of_another_owner_are_not_found(world: Served, ids: Ids)
     assert len(tried) > 30
 
 
-async def test_resources_of_agents_outside_the_key_are_not_found(world: Served, ids: Ids) -> None:
+async def test_resources_of_agents_outside_the_key_are_not_found(enter: Enter, ids: Ids) -> None:
     tried: list[str] = []
     wrong: list[object] = []
-    async with world.client(await world.key(*ALL, owner='ada', agents=['writer'])) as client:
+    async with await enter(*ALL, owner='ada', agents=['writer']) as client:
         for each in ROUTES:
             used = each.slots(ids)
             if used and each.scopes <= {*ALL, None}:
@@ -374,10 +402,10 @@ def is_hidden(foreign: httpx.Response, unknown: httpx.Response) -> bool:
     return is_same and is_nothing
 
 
-async def test_requests_of_another_owner_change_nothing(world: Served, ids: Ids) -> None:
+async def test_requests_of_another_owner_change_nothing(enter: Enter, world: Served, ids: Ids) -> None:
     """The resources of ada are unchanged after all requests of bob."""
     before = await everything(world, ids)
-    async with world.client(await world.key(*ALL, owner='bob')) as bob:
+    async with await enter(*ALL, owner='bob') as bob:
         for each in ROUTES:
             if each.method != 'GET' and each.scopes <= {*ALL, None} and set(each.slots(ids)) - {'agent'}:
                 assert (await bob.request(**each.request(ids))).status_code == 404
@@ -399,17 +427,16 @@ async def everything(world: Served, ids: Ids) -> list[object]:
         ]
 
 
-async def test_requests_of_the_owner_succeed(world: Served, ids: Ids) -> None:
+async def test_requests_of_the_owner_succeed(enter: Enter, ids: Ids) -> None:
     """Proves that the requests of the matrix are valid, so the refusals above are due to ownership."""
     refused: list[object] = []
-    admin = await world.key('admin', owner='ada')
     last = {'GET': 0, 'PUT': 1, 'PATCH': 2, 'POST': 3, 'DELETE': 4}
 
     def order(each: Tried) -> float:
         # Delete the upload while its version is the head.
         return 1.5 if each.method == 'DELETE' and '/uploads/' in each.path else last[each.method]
 
-    async with world.client(admin) as ada:
+    async with await enter('admin', owner='ada') as ada:
         for each in sorted(ROUTES, key=order):
             answer = await ada.request(**each.request(ids))
             if not answer.is_success and answer.status_code != 409:

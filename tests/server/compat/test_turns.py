@@ -19,7 +19,6 @@ from starlette.responses import StreamingResponse
 
 from pydantic_deep import create_deep_agent
 from pydantic_deep.server import ServerSettings
-from pydantic_deep.server.access._ownership import Access
 from pydantic_deep.server.compat._dialogue import Dialogue
 from pydantic_deep.server.compat._turns import CompatTurn, _until_first_content  # pyright: ignore[reportPrivateUsage] - silence cannot be timed from outside
 from pydantic_deep.streaming import OpenaiEncoder, StartEvent, StreamEvent, TextEvent, openai_completion
@@ -237,7 +236,7 @@ async def test_discarded_log_is_an_error(served: Any) -> None:
     (run,) = served.state.runs.runs_of('ada')
     run.log.discard()
     asked = Dialogue(prompt=('Hi',))
-    access = Access(state=served.state, key=await served.state.keys.find(secret))
+    access = await served.access(secret)
     turn = CompatTurn(access=access, agent_name='analyst', request=asked, run=run)
 
     response = await turn.respond(openai_completion)

@@ -30,7 +30,7 @@ async def test_created_conversation_is_empty_and_readable(make_client: MakeClien
     assert body | {'id': '', 'head': '', 'created_at': ''} == {
         'id': '', 'agent': 'analyst', 'name': 'Sales', 'metadata': {'a': [1]}, 'head': '', 'state': 'complete',
         'branch': 'main', 'running': [], 'suspended': [], 'todos': [], 'approvals': [], 'created_at': '',
-        'usage': dict.fromkeys(body['usage'], 0),
+        'usage': dict.fromkeys(body['usage'], 0), 'context': None,
     }  # fmt: skip
     assert (await ada.get(created.headers['location'])).json() == body
 

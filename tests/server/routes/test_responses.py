@@ -467,9 +467,7 @@ async def test_a_stream_of_a_run_of_another_process_follows_the_store(
         return None
 
     monkeypatch.setattr(served.state.runs, 'get', unknown)
-    key = await served.state.keys.find(ada.api_key)
-    assert key is not None
-    access = Access(state=served.state, key=key)
+    access = await served.access(ada.api_key)
     response = await stream_response(access, await load_response(access, made.id), starting_after=None)
     assert isinstance(response, StreamingResponse)
     seen: list[bytes] = []

@@ -90,10 +90,20 @@ async def walk(page: Page, client: httpx.AsyncClient, script: Script, axe: str, 
     await page.press('.answer-form input', 'Enter')
     await expect(page.locator('.card.settled .says')).to_have_text('Answered: denied.')
     await check(page, axe, f'{place}: an answered call')
+    await ask(client, script, call('write_file', path='/c.txt', content='c\n'))
+    await page.evaluate("dispatchEvent(new Event('focus'))")
+    await page.click('[data-act=repeat]:enabled')
+    await expect(page.locator('.approved .chip')).to_be_visible()
+    await check(page, axe, f'{place}: calls that are approved for a conversation')
     await page.evaluate('document.activeElement.blur()')
     await page.keyboard.press('?')
     await expect(page.locator('dialog')).to_be_visible()
     await check(page, axe, f'{place}: the keys')
+    await page.keyboard.press('Escape')
+    await expect(page.locator('dialog')).to_have_count(0)
+    await page.keyboard.press(',')
+    await expect(page.locator('.settings')).to_be_visible()
+    await check(page, axe, f'{place}: the settings')
     await page.keyboard.press('Escape')
 
 
@@ -111,6 +121,13 @@ async def test_no_state_of_the_page_has_violations(
         wrong = await open_page(key='pd_wrong', **given)
         await expect(wrong.page.locator('#problem')).to_be_visible()
         await check(wrong.page, axe, f'{given}: sign-in')
+        await wrong.page.route(
+            '**/api/*',
+            lambda route: route.fulfill(status=401, json={'error': {'message': 'x', 'login_url': '/login'}}),
+        )
+        await wrong.page.reload()
+        await expect(wrong.page.locator('#to-login')).to_be_visible()
+        await check(wrong.page, axe, f'{given}: sign-in at the host application')
         await wrong.page.context.close()
         seen = await open_page(**given)
         await walk(seen.page, client, script, axe, str(given))

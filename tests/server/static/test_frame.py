@@ -7,13 +7,14 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 
 import pytest
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
+from fastapi.responses import RedirectResponse
 from playwright.async_api import Browser, expect
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep import BUNDLED_SKILLS, create_deep_agent
-from pydantic_deep.server import AnyAgent, create_app
+from pydantic_deep.server import AnyAgent, Identity, create_app
 from pydantic_deep.store import SqlStore
 from pydantic_deep.testing import ScriptedModel
 from tests.server.conftest import Listen, Served
@@ -44,6 +45,7 @@ async def test_sign_in_is_in_words_for_people(open_page: OpenPage, served: Serve
     await seen.page.fill('#key', await served.key('run', 'approve'))
     await seen.page.press('#key', 'Enter')
     await expect(seen.page.locator('.welcome')).to_be_visible()
+    await seen.page.click('#settings')
     await seen.page.click('#sign-out')
     await expect(seen.page.locator('.sign-in')).to_be_visible()
     assert await seen.page.evaluate("sessionStorage.getItem('key')") is None
@@ -139,23 +141,6 @@ async def test_conversations_have_addresses(open_page: OpenPage):
     await expect(unknown.page.locator('#problem')).to_contain_text('does not exist')
 
 
-async def test_page_follows_the_system_color_scheme_unless_chosen(open_page: OpenPage):
-    """The colors are those of the system until a person chooses, and the choice is kept."""
-    color = 'getComputedStyle(document.body).backgroundColor'
-    seen = await open_page()
-    await expect(seen.page.locator('.welcome')).to_be_visible()
-
-    assert await seen.page.evaluate(color) == 'rgb(255, 255, 255)'
-    assert await (await open_page(dark=True)).page.evaluate(color) == 'rgb(22, 20, 27)'
-    await seen.page.click('#theme')
-    await seen.page.click('#theme')
-    await expect(seen.page.locator('#theme')).to_have_attribute('aria-label', 'Colors: dark')
-    assert await seen.page.evaluate(color) == 'rgb(22, 20, 27)'
-    await seen.page.reload()
-    await expect(seen.page.locator('.welcome')).to_be_visible()
-    assert await seen.page.evaluate(color) == 'rgb(22, 20, 27)'
-
-
 async def test_small_screen_shows_one_view_at_a_time(open_page: OpenPage):
     """On a phone, the list is opened by a button, versions are below each other, and nothing is wider than the screen."""
     seen = await open_page(width=390, height=760)
@@ -196,6 +181,83 @@ async def test_page_works_under_a_path(browser: Browser, store: SqlStore, served
         await page.press('#prompt', 'Enter')
         await expect(page.locator('#dialogue .markdown')).to_have_text('Hello.')
     assert all(path.startswith('/deep/') for path in paths)
+
+
+@pytest.fixture
+async def hosted(served: Served, store: SqlStore, listen: Listen) -> AsyncGenerator[str]:
+    """The address of an application with its own login, in which the page is mounted."""
+    outer = FastAPI()
+
+    def authenticate(request: Request) -> Identity | None:
+        user = request.cookies.get('user')
+        return None if user is None else Identity(owner=user)
+
+    @outer.get('/login')
+    async def log_in() -> RedirectResponse:
+        response = RedirectResponse('/deep/')
+        response.set_cookie('user', 'ada', httponly=True, samesite='lax')
+        return response
+
+    inner = create_app(served.state.agents, store, authenticate=authenticate, login_url='/login')
+    outer.mount('/deep', inner)
+    async with inner.router.lifespan_context(inner), listen(outer) as url:
+        yield url
+
+
+async def test_page_uses_the_login_of_the_host_application(browser: Browser, hosted: str):
+    """Without a login, the page links to that of the host. With it, the page needs no key, shows the owner, and a turn runs;
+    signing out is left to the host."""
+    page = await browser.new_page()
+    await page.goto(f'{hosted}/deep/')
+    await expect(page.locator('.sign-in')).to_contain_text('the login of the application')
+    await expect(page.locator('#problem')).to_have_count(0)
+    await expect(page.locator('#key')).to_have_count(0)
+    await page.click('#to-login')
+    await expect(page.locator('.owner')).to_have_text('ada')
+    await page.fill('#prompt', 'Hi')
+    await page.press('#prompt', 'Enter')
+    await expect(page.locator('#dialogue .markdown')).to_have_text('Hello.')
+    await page.click('#settings')
+    await expect(page.locator('.settings')).to_contain_text('Account')
+    await expect(page.locator('#sign-out')).to_have_count(0)
+    await page.keyboard.press('Escape')
+
+    await page.context.clear_cookies()
+    await page.evaluate("window.dispatchEvent(new Event('focus'))")
+    await expect(page.locator('.sign-in')).to_contain_text('Log in, or send the key')
+
+
+async def test_key_of_a_link_does_not_replace_the_login(browser: Browser, hosted: str, served: Served):
+    """The login of the host decides who the owner is: a key in a link is not used and not stored."""
+    page = await browser.new_page()
+    await page.goto(f'{hosted}/login')
+    await expect(page.locator('.owner')).to_have_text('ada')
+    await page.goto('about:blank')
+    await page.goto(f'{hosted}/deep/#key={await served.key("run", owner="mallory")}')
+    await expect(page.locator('.owner')).to_have_text('ada')
+    assert await page.evaluate("sessionStorage.getItem('key')") is None
+
+
+async def test_page_of_another_origin_cannot_use_the_login(
+    browser: Browser, hosted: str, store: SqlStore, listen: Listen
+):
+    """Chromium sends the cookie of the host with a form of another port, which is the same site, and the server refuses
+    the request."""
+    page = await browser.new_page()
+    await page.goto(f'{hosted}/login')
+    await expect(page.locator('.owner')).to_have_text('ada')
+    async with listen(FastAPI()) as other:
+        await page.goto(f'{other}/openapi.json')
+        form = (
+            "(url) => { const form = document.createElement('form'); document.body.append(form); form.method = 'post';"
+            'form.action = url; form.submit(); }'
+        )
+        async with page.expect_response(f'{hosted}/**') as response:
+            await page.evaluate(form, f'{hosted}/deep/api/conversations')
+    answer = await response.value
+    assert 'user=ada' in (await answer.request.all_headers())['cookie']
+    assert answer.status == 403
+    assert await store.versions() == []
 
 
 async def test_keys_are_listed(open_page: OpenPage):

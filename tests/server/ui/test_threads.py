@@ -9,7 +9,6 @@ import pytest
 
 from pydantic_deep.repository import Repository, RowNotFoundError
 from pydantic_deep.server._threads import Thread
-from pydantic_deep.server.access._ownership import Access
 from pydantic_deep.server.ui._threads import open_thread
 from tests.server.conftest import Client, MakeClient, Served
 from tests.server.ui.conftest import asked, run, text_of
@@ -60,9 +59,7 @@ class StaleThreads:
 
 
 async def test_concurrent_requests_for_a_new_thread_create_one_conversation(ada: Client, served: Served):
-    key = await served.state.keys.find(await served.key('run'))
-    assert key is not None
-    access = Access(state=served.state, key=key)
+    access = await served.access(await served.key('run'))
     first = await open_thread(access, 'writer', 't')
     stale: Any = StaleThreads(served.state.threads)
     second = await open_thread(replace(access, state=replace(served.state, threads=stale)), 'writer', 't')

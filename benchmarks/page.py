@@ -1,0 +1,179 @@
+"""How long the web page takes with 2,000 messages in a conversation: `python benchmarks/page.py`.
+
+It needs Chromium (`scripts/install-chromium.sh`). The conversation has 1,000 turns in one version; every tenth answer has a
+table and code. Each figure is the median of several rounds, each in a new browser context
+without a cache; the time to a key's paint is that of the browser's Event Timing, whose resolution is 8 ms.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import socket
+import statistics
+import sys
+from collections import defaultdict
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import anyio
+import anyio.lowlevel
+import uvicorn
+from playwright.async_api import Browser, Page, async_playwright
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+from pydantic_deep import create_deep_agent, open_store
+from pydantic_deep.server import ServerSettings, create_api_key, create_app
+from pydantic_deep.server._state import OWNER
+
+TURNS: Final = 1_000
+"""Turns of the conversation, of a prompt and an answer each."""
+
+ROUNDS: Final = 3
+"""Repetitions of each measurement."""
+
+KEYS: Final = 50
+"""Keys that are pressed in each round."""
+
+WORDS: Final = 400
+"""Words of the answer that is streamed while keys are pressed, 20 ms apart."""
+
+RICH: Final = """Sales grew by **17 %**, see `/report.md`.
+
+| Month | Orders | Revenue |
+|---|--:|--:|
+| April | 12 | $ 1,204 |
+| May | 14 | $ 1,409 |
+
+```python
+def growth(before: float, after: float) -> float:
+    return (after - before) / before * 100  # 16.7
+```
+"""
+
+NOTE_TIMES: Final = """
+window.times = { keys: [] };
+new PerformanceObserver((list) => {
+  for (const entry of list.getEntries()) if (entry.name === 'keydown') window.times.keys.push(entry.duration);
+}).observe({ type: 'event', durationThreshold: 16 });
+new MutationObserver((_, observer) => {
+  if (!document.querySelector('#dialogue > .turn:last-child .markdown')) return;
+  observer.disconnect();
+  requestAnimationFrame(() => setTimeout(() => { window.times.dialogue = performance.now(); }));
+}).observe(document, { childList: true, subtree: true });
+"""
+"""Records when the last turn was painted, and how long each key took to its paint. Shorter ones than 16 ms are not
+reported."""
+
+
+async def answer(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
+    """Stream an answer slowly."""
+    for number in range(WORDS):
+        yield f'word{number} '
+        await asyncio.sleep(0.02)
+
+
+def make_history() -> list[ModelMessage]:
+    """Return the messages of the conversation."""
+    history: list[ModelMessage] = []
+    for number in range(TURNS):
+        text = RICH if number % 10 == 0 else f'Answer {number} in **one** sentence.'
+        history += [ModelRequest([UserPromptPart(f'Question {number}')]), ModelResponse([TextPart(text)])]
+    return history
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """The address of the page, a key for it, and the long conversation."""
+
+    url: str
+    key: str
+    conversation_id: str
+
+
+@asynccontextmanager
+async def serving() -> AsyncGenerator[Served]:
+    """Serve the page, and store the long conversation."""
+    agent = create_deep_agent(FunctionModel(stream_function=answer))
+    async with open_store('memory:') as store:
+        app = create_app({'analyst': agent}, store, ServerSettings(requests_per_second=1000, request_burst=10_000))
+        key = await create_api_key(store, name='benchmark', scopes=['run', 'approve'], owner='ada')
+        with socket.create_server(('127.0.0.1', 0)) as listener:
+            server = uvicorn.Server(uvicorn.Config(app, log_config=None))
+            async with anyio.create_task_group() as group:
+                group.start_soon(partial(server.serve, sockets=[listener]))
+                while not server.started:
+                    await anyio.lowlevel.checkpoint()
+                root = await app.state.server.agents['analyst'].create(name='Long', metadata={OWNER: 'ada'})
+                version = await root.with_messages(make_history(), moves_head=True)
+                url = f'http://127.0.0.1:{listener.getsockname()[1]}'
+                yield Served(url=url, key=key, conversation_id=version.conversation_id)
+                server.should_exit = True
+
+
+async def open_dialogue(browser: Browser, served: Served) -> Page:
+    """Open the conversation in a browser that has nothing cached."""
+    context = await browser.new_context(viewport={'width': 1280, 'height': 860})
+    page = await context.new_page()
+    await page.add_init_script(f"sessionStorage.setItem('key', '{served.key}');{NOTE_TIMES}")
+    await page.goto(f'{served.url}/#/c/{served.conversation_id}')
+    await page.wait_for_function('() => window.times.dialogue')
+    return page
+
+
+async def type_keys(page: Page) -> list[float]:
+    """Press keys in the prompt, and return the milliseconds to the paint of each."""
+    await page.evaluate('window.times.keys = []')
+    await page.focus('#prompt')
+    for _ in range(KEYS):
+        await page.keyboard.press('x')
+        await page.wait_for_timeout(30)
+    await page.wait_for_timeout(200)
+    slow: list[float] = await page.evaluate('window.times.keys')
+    return [*slow, *[0.0] * (KEYS - len(slow))]
+
+
+async def measure(browser: Browser, served: Served, found: dict[str, list[float]]) -> None:
+    """Measure one round."""
+    page = await open_dialogue(browser, served)
+    paint = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+    found['first contentful paint, ms'].append(await page.evaluate(paint))
+    found['last turns are painted, ms'].append(await page.evaluate('window.times.dialogue'))
+    note(found, 'key, idle', await type_keys(page))
+    await page.fill('#prompt', 'Please stream.')
+    await page.press('#prompt', 'Enter')
+    await page.wait_for_selector('[data-live=true] .markdown')
+    note(found, 'key, while an answer is streamed', await type_keys(page))
+    await page.fill('#prompt', '')
+    await page.wait_for_selector('[data-live]', state='detached')
+    while await page.locator('.note.center').count():
+        await page.evaluate("document.querySelector('.scroller').scrollTop = 0")
+        await page.wait_for_timeout(20)
+    note(found, f'key, after reading up to the first of {TURNS:,} turns', await type_keys(page))
+    await page.context.close()
+
+
+def note(found: dict[str, list[float]], name: str, times: list[float]) -> None:
+    """Add the 95th percentile and the maximum of a round."""
+    found[f'{name}, 95th percentile, ms'].append(statistics.quantiles(times, n=20)[-1])
+    found[f'{name}, maximum, ms'].append(max(times))
+
+
+async def main() -> None:
+    """Measure, and print the medians."""
+    found: dict[str, list[float]] = defaultdict(list)
+    async with serving() as served, async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=shutil.which('chromium'), args=['--no-sandbox'])
+        for _ in range(ROUNDS):
+            await measure(browser, served, found)
+        await browser.close()
+    for name, times in found.items():
+        print(f'{statistics.median(times):8.0f}  {name}')
+
+
+if __name__ == '__main__':
+    sys.exit(anyio.run(main))
