@@ -776,6 +776,7 @@ def test_every_public_name_is_listed() -> None:
                 'prompt_text',
                 'stored_output_text',
             ],
+            'pydantic_deep.web': ['Web'],
             'pydantic_deep_backends': [
                 'BackendError',
                 'BackendProtocol',

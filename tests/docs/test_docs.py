@@ -85,6 +85,7 @@ SCRIPTS: dict[str, list[Step]] = {
         'The prices are 4 and 3.',
     ],
     'I drink tea, remember that.': [ToolCallPart('write_memory', {'content': 'Drinks tea.'}), 'I will.'],
+    'What does https://example.com/ say?': [ToolCallPart('web_fetch', {'url': 'https://example.com/'})],
     'Set up a database.': [
         ToolCallPart('ask_user', {'question': 'Which database?', 'choices': ['SQLite', 'PostgreSQL']}),
         'PostgreSQL is set up.',

@@ -36,7 +36,7 @@ from pydantic_deep.cli.turn._conversation import (
 )
 from pydantic_deep.cli.turn._failures import ERROR_EXIT_CODES, EXIT_CODES
 from pydantic_deep.cli.turn._models import UnusableModelError
-from pydantic_deep.cli.turn._runtime import MAX_TOKENS, AgentRuntime, Settings, check_runtime
+from pydantic_deep.cli.turn._runtime import MAX_TOKENS, AgentRuntime, Settings, UnusableWebError, check_runtime
 from pydantic_deep.cli.turn._turn_presenter import (
     OutputFormat,
     present_as_document,
@@ -104,6 +104,7 @@ USAGE_ERRORS = (
     NotPendingError,
     UnknownVersionError,
     UnusableStoreError,
+    UnusableWebError,
     PendingVersionError,
 )
 """Errors that exit with `USAGE_ERROR_CODE`."""
@@ -186,6 +187,15 @@ PlanOption = Annotated[
     bool, typer.Option('--plan', help='Plan first: the agent changes nothing until you have accepted its plan.')
 ]
 AskUserOption = Annotated[bool, typer.Option('--ask-user', help='Let the agent ask you questions.')]
+WebOption = Annotated[
+    bool | None,
+    typer.Option(
+        '--web/--no-web',
+        help='Let the agent search the web and read pages. You are asked about pages of domains that no rule allows. '
+        'Default: the key `web` of the configuration, else off.',
+        show_default=False,
+    ),
+]
 McpConfigOption = Annotated[
     list[Path] | None,
     typer.Option(

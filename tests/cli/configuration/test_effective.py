@@ -105,6 +105,7 @@ async def test_rules_and_servers_are_replaced_by_name_and_skills_add_up(home: Ho
         ('model', 'default'),
         ('max_tokens', 'default'),
         ('max_cost', 'default'),
+        ('web', 'default'),
         ('skills.1', '--skills'),
         ('skills.2', str(home.user)),
         ('skills.3', f'{home.project}/pydantic-deep.toml'),
@@ -159,7 +160,7 @@ async def test_rules_become_rules_of_approval(home: Home) -> None:
     [
         (
             'write_fil = true',
-            r"'rules.write_fil': no tool has this name\. Tools: ls, .*, write_todos, and those of MCP .*: shop_…\.",
+            r"'rules.write_fil': no tool has this name\. Tools: ls, .*, web_fetch, and those of MCP .*: shop_…\.",
         ),
         ('"shop_*" = true', r"'rules.shop_\*' has a pattern for a name, which is for `false` only\."),
     ],
@@ -181,3 +182,40 @@ async def test_continued_turn_has_its_own_servers(home: Home) -> None:
         await load_extras(
             home.environment(), settings.model_copy(update={'mcp_servers': ('c',)}), (), no_project_config=False
         )
+
+
+async def test_web_is_off_unless_a_file_or_the_option_switches_it_on(home: Home) -> None:
+    """The option is stronger than the file of the user, which is stronger than that of the project."""
+    assert (await home.load()).web is False
+    (home.project / 'pydantic-deep.toml').write_text('web = true')
+    home.trust()
+    assert (await home.load()).web is True
+    home.user.write_text('web = false')
+    assert (await home.load()).web is False
+    found = await home.load(web=True)
+    assert (found.web, found.sources['web']) == (True, '--web')
+    assert ConfigSetting(key='web', value='true', source='--web') in found.settings({})
+
+
+@pytest.mark.parametrize(
+    ('rule', 'rules', 'allow', 'deny'),
+    [
+        ('{allow = ["python.org"], deny = ["evil.com"]}', {}, ['python.org'], ['evil.com']),
+        ('false', {}, ['*'], []),
+        ('true', {'web_fetch': True}, [], []),
+    ],
+)
+async def test_rule_for_pages_has_domains(
+    home: Home, rule: str, rules: dict[str, bool], allow: list[str], deny: list[str]
+) -> None:
+    """The rule for `web_fetch` allows and denies domains; `true` asks about each page, `false` about none."""
+    home.user.write_text(f'[rules]\nweb_fetch = {rule}')
+    extras = (await home.load()).extras
+    assert (extras.rules, [*extras.web_allow], [*extras.web_deny]) == (rules, allow, deny)
+
+
+async def test_rule_for_pages_has_nothing_but_domains(home: Home) -> None:
+    """Other fields of a rule have no meaning for domains, and are refused."""
+    home.user.write_text('[rules]\nweb_fetch = {decisions = ["deny"]}')
+    with pytest.raises(ConfigurationError, match=r"'rules\.web_fetch' has domains: `allow` and `deny`"):
+        _ = (await home.load()).extras
