@@ -24,6 +24,7 @@ from pydantic_deep.cli.render._query_table import render_table, value_of, values
 from pydantic_deep.cli.render._terminal_text import escape_invisible
 from pydantic_deep.cli.render._wrapping import print_lines
 from pydantic_deep.cli.turn._conversation import settings_of
+from pydantic_deep.cli.turn._memory import with_memory
 from pydantic_deep.cli.turn._runtime import create_runtime
 from pydantic_deep.store import QueryError, SqlLimits, SqlStore, VersionRecord
 from pydantic_deep.versions import Replay, VersionedAgent
@@ -215,6 +216,7 @@ def _replay(
         if settings.mcp_servers:  # rules are in no request
             extras = await load_extras(environment, settings, mcp_config or (), no_project_config=no_project_config)
         runtime = create_runtime(environment, settings, approvals=approvals, own_agent=agent, extras=extras)
+        runtime = await with_memory(runtime, settings, reader.store)
         versions = VersionedAgent(runtime.agent, reader.store)
         try:
             return record, await (await versions.wrap([record]))[0].replay()

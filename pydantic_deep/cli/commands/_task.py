@@ -40,6 +40,7 @@ class AgentOptions:
     ask_user: bool
     plan: bool
     web: bool | None
+    memory: bool | None
     max_tokens: int | None
     max_cost: Decimal | None
     mcp_config: list[Path] | None
@@ -58,6 +59,7 @@ class AgentOptions:
             no_project_config=self.no_project_config,
             model=self.model,
             web=self.web,
+            memory=self.memory,
             max_tokens=self.max_tokens,
             max_cost=self.max_cost,
             skills=self.skills or (),
@@ -76,6 +78,7 @@ class AgentOptions:
             ask_user=self.ask_user,
             plan_mode=self.plan,
             web=effective.web,
+            memory=effective.memory,
             sandbox=self.sandbox,
             mcp_servers=tuple(extras.mcp_servers),
         )

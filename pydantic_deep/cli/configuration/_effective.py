@@ -48,6 +48,7 @@ class ConfigOptions:
     """Whether to ignore the files of the project."""
     model: str | None = None
     web: bool | None = None
+    memory: bool | None = None
     max_tokens: int | None = None
     max_cost: Decimal | None = None
     skills: Sequence[Path] = ()
@@ -66,6 +67,8 @@ class Effective:
     rules: Mapping[str, Rule]
     web: bool
     """Whether the agent has the web."""
+    memory: bool
+    """Whether the agent remembers across conversations."""
     mcp_servers: Mapping[str, McpServer]
     sources: Mapping[str, str]
     """The source of each key."""
@@ -131,6 +134,7 @@ class Effective:
                     ('max_tokens', str(self.max_tokens)),
                     ('max_cost', cost),
                     ('web', str(self.web).lower()),
+                    ('memory', str(self.memory).lower()),
                     *skills,
                     *rules,
                     *servers,
@@ -219,6 +223,7 @@ def _combine(
     tokens = [('--max-tokens', options.max_tokens), *((source, each.max_tokens) for source, each in found)]
     cost = [('--max-cost', options.max_cost), *((source, each.max_cost) for source, each in found)]
     web = [('--web', options.web), *((source, each.web) for source, each in found)]
+    memory = [('--memory', options.memory), *((source, each.memory) for source, each in found)]
     skills = [('--skills', tuple(map(str, options.skills))), *((source, each.skills) for source, each in found)]
     sources: dict[str, str] = {}
     rules: dict[str, Rule] = {}
@@ -234,6 +239,7 @@ def _combine(
     (sources['max_tokens'], max_tokens) = _strongest(tokens)
     (sources['max_cost'], max_cost) = _strongest(cost)
     (sources['web'], has_web) = _strongest(web)
+    (sources['memory'], has_memory) = _strongest(memory)
     return Effective(
         model=chosen_model,
         max_tokens=max_tokens or MAX_TOKENS,
@@ -241,6 +247,7 @@ def _combine(
         skills=tuple(path for _, path in paths),
         rules=rules,
         web=has_web or False,
+        memory=has_memory or False,
         mcp_servers=servers,
         sources=sources,
         untrusted=untrusted_project,

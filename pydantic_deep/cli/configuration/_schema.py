@@ -97,6 +97,8 @@ class Configuration(BaseModel):
     """Rules of approval by the names of tools."""
     web: Annotated[bool, Field(strict=True)] | None = None
     """Whether the agent searches the web and reads pages, as for `--web`."""
+    memory: Annotated[bool, Field(strict=True)] | None = None
+    """Whether the agent remembers across conversations, as for `--memory`."""
     mcp_servers: Mapping[str, McpServer] = Field(default_factory=dict[str, McpServer])
     """MCP servers by name, with the settings of `.mcp.json`."""
 

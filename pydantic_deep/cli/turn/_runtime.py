@@ -93,6 +93,8 @@ class Settings(BaseModel):
     """Whether the agent runs commands, in a sandbox."""
     web: bool = False
     """Whether the agent searches the web and reads pages."""
+    memory: bool = False
+    """Whether the agent remembers across conversations."""
     mcp_servers: tuple[str, ...] = ()
     """The names of its MCP servers. A version does not store their commands: it does not decide which programs run."""
 

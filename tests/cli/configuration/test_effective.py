@@ -106,6 +106,7 @@ async def test_rules_and_servers_are_replaced_by_name_and_skills_add_up(home: Ho
         ('max_tokens', 'default'),
         ('max_cost', 'default'),
         ('web', 'default'),
+        ('memory', 'default'),
         ('skills.1', '--skills'),
         ('skills.2', str(home.user)),
         ('skills.3', f'{home.project}/pydantic-deep.toml'),
@@ -184,17 +185,18 @@ async def test_continued_turn_has_its_own_servers(home: Home) -> None:
         )
 
 
-async def test_web_is_off_unless_a_file_or_the_option_switches_it_on(home: Home) -> None:
+@pytest.mark.parametrize('key', ['web', 'memory'])
+async def test_web_and_memory_are_off_unless_a_file_or_the_option_switches_them_on(home: Home, key: str) -> None:
     """The option is stronger than the file of the user, which is stronger than that of the project."""
-    assert (await home.load()).web is False
-    (home.project / 'pydantic-deep.toml').write_text('web = true')
+    assert getattr(await home.load(), key) is False
+    (home.project / 'pydantic-deep.toml').write_text(f'{key} = true')
     home.trust()
-    assert (await home.load()).web is True
-    home.user.write_text('web = false')
-    assert (await home.load()).web is False
-    found = await home.load(web=True)
-    assert (found.web, found.sources['web']) == (True, '--web')
-    assert ConfigSetting(key='web', value='true', source='--web') in found.settings({})
+    assert getattr(await home.load(), key) is True
+    home.user.write_text(f'{key} = false')
+    assert getattr(await home.load(), key) is False
+    found = await home.load(**{key: True})
+    assert (getattr(found, key), found.sources[key]) == (True, f'--{key}')
+    assert ConfigSetting(key=key, value='true', source=f'--{key}') in found.settings({})
 
 
 @pytest.mark.parametrize(

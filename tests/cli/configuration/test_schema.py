@@ -55,7 +55,10 @@ def test_amount_may_be_a_text() -> None:
 @pytest.mark.parametrize(
     ('text', 'problem'),
     [
-        ('modle = "x"', "1: 'modle' is unknown. Known: model, max_tokens, max_cost, skills, rules, web, mcp_servers."),
+        (
+            'modle = "x"',
+            "1: 'modle' is unknown. Known: model, max_tokens, max_cost, skills, rules, web, memory, mcp_servers.",
+        ),
         (
             '[rules]\nexecute = {alow = []}',
             "2: 'rules.execute.alow' is unknown. Known: allow, deny, decisions, known_arguments.",
