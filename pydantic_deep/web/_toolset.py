@@ -25,6 +25,9 @@ SEARCH: Final = 'web_search'
 MAX_RESULTS: Final = 10
 """Maximum number of results of a search: one page of a search engine."""
 
+MAX_REASON_CHARS: Final = 200
+"""Maximum length of the reason why a search failed: the library reports the whole request of each engine."""
+
 MEDIA_TYPES: Final = ('image/png', 'image/jpeg', 'image/gif', 'image/webp', 'application/pdf')
 """The types of files that models can see, as in `read_file`."""
 
@@ -104,7 +107,8 @@ class Searcher:
         try:
             found = await to_thread.run_sync(partial(search, query, max_results=MAX_RESULTS))
         except DDGSException as error:
-            raise ToolFailed(f'The search failed: {error}. Use other words, or try later.') from error
+            reason = str(error)[:MAX_REASON_CHARS].rstrip('.')
+            raise ToolFailed(f'The search failed: {reason}. Use other words, or try later.') from error
         results = [f'{result["title"]}\n{result["href"]}\n{result["body"]}' for result in found if self._shows(result)]
         return '\n\n'.join(results) or 'No results. Use other words.'
 

@@ -261,7 +261,7 @@ async def test_search_leaves_denied_domains_out(engine: Engine) -> None:
 async def test_search_without_results_or_engine_is_reported(engine: Engine) -> None:
     """A search that fails, and one whose results are all left out, say what to do."""
     _, model = await run(Web(), call('web_search', query='tea'))
-    assert results(model) == [('The search failed: No results found.. Use other words, or try later.', 'failed')]
+    assert results(model) == [('The search failed: No results found. Use other words, or try later.', 'failed')]
     engine.results = []
     _, model = await run(Web(), call('web_search', query='tea'))
     assert results(model) == [('No results. Use other words.', 'success')]
