@@ -26,6 +26,7 @@ from pydantic_deep.cli.commands._completion import complete_version
 from pydantic_deep.cli.commands._config import config_app, mcp_app
 from pydantic_deep.cli.commands._evals import evals_app
 from pydantic_deep.cli.commands._history import history_app
+from pydantic_deep.cli.commands._memory import memory_app
 from pydantic_deep.cli.commands._models import models_app
 from pydantic_deep.cli.commands._options import (
     APPROVALS_HELP,
@@ -45,6 +46,7 @@ from pydantic_deep.cli.commands._options import (
     InstructionsOption,
     JsonOption,
     McpConfigOption,
+    MemoryOption,
     ModelOption,
     NoProjectConfigOption,
     NoProjectContextOption,
@@ -55,6 +57,7 @@ from pydantic_deep.cli.commands._options import (
     SandboxOption,
     SkillsOption,
     StoreOption,
+    WebOption,
     choice_parser,
     choose_output,
     choose_presenter,
@@ -189,6 +192,8 @@ def _run(
     no_project_context: NoProjectContextOption = False,
     ask_user: AskUserOption = False,
     plan: PlanOption = False,
+    web: WebOption = None,
+    memory: MemoryOption = None,
     mcp_config: McpConfigOption = None,
     no_project_config: NoProjectConfigOption = False,
     continues: ContinueOption = False,
@@ -225,6 +230,8 @@ def _run(
         no_project_context,
         ask_user,
         plan,
+        web,
+        memory,
         max_tokens,
         max_cost,
         mcp_config,
@@ -329,6 +336,8 @@ def _chat(
     no_project_context: NoProjectContextOption = False,
     ask_user: AskUserOption = False,
     plan: PlanOption = False,
+    web: WebOption = None,
+    memory: MemoryOption = None,
     mcp_config: McpConfigOption = None,
     no_project_config: NoProjectConfigOption = False,
     continues: ContinueOption = False,
@@ -365,6 +374,8 @@ def _chat(
         no_project_context,
         ask_user,
         plan,
+        web,
+        memory,
         max_tokens,
         max_cost,
         mcp_config,
@@ -387,6 +398,7 @@ app.add_typer(mcp_app)
 app.add_typer(history_app)
 app.add_typer(changes_app)
 app.add_typer(approvals_app)
+app.add_typer(memory_app)
 app.add_typer(store_app)
 app.add_typer(evals_app)
 app.add_typer(skills_app)

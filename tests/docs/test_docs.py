@@ -85,6 +85,13 @@ SCRIPTS: dict[str, list[Step]] = {
         'The prices are 4 and 3.',
     ],
     'I drink tea, remember that.': [ToolCallPart('write_memory', {'content': 'Drinks tea.'}), 'I will.'],
+    'What does https://example.com/ say?': [ToolCallPart('web_fetch', {'url': 'https://example.com/'})],
+    'Put the letter into the archive.': [write('archive/letter.md', 'Dear Ada,\n'), 'The archive is closed.'],
+    'My key is [redacted:github_token]': ['Take care of it.'],
+    'How many directories are there?': [
+        ToolCallPart('run_code', {'code': "await ls(path='/')"}),
+        'None: / is empty.',
+    ],
     'Set up a database.': [
         ToolCallPart('ask_user', {'question': 'Which database?', 'choices': ['SQLite', 'PostgreSQL']}),
         'PostgreSQL is set up.',

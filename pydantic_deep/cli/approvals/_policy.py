@@ -26,6 +26,9 @@ from pydantic_deep.streaming import ApprovalAnswerEvent
 GATED_TOOLS = ('write_file', 'edit_file', 'execute')
 """Tools that need approval: those that change files or run commands."""
 
+WEB_TOOLS = ('web_search', 'web_fetch')
+"""Tools of `--web`."""
+
 DENIED_REASON = 'Nobody lets this call run: approvals are switched off. Go on without it.'
 """The tool result for calls denied by `--approvals=deny`."""
 
@@ -97,16 +100,20 @@ async def pause_all(pending: Sequence[PendingApproval]) -> None:
     """Leave every call pending."""
 
 
-def interrupt_on(mode: ApprovalMode, *, runs_commands: bool, rules: InterruptOn) -> dict[str, bool | ApprovalRule]:
+def interrupt_on(
+    mode: ApprovalMode, *, runs_commands: bool, has_web: bool, rules: InterruptOn
+) -> dict[str, bool | ApprovalRule]:
     """Return the argument `interrupt_on` of `create_deep_agent` for a mode.
 
     Args:
         mode: The mode.
         runs_commands: Whether the agent runs commands.
+        has_web: Whether the agent has the tools for the web.
         rules: The rules of the configuration.
     """
     gated = dict.fromkeys(GATED_TOOLS, mode is not ApprovalMode.allow)
-    return {name: rule for name, rule in {**gated, **rules}.items() if runs_commands or name != 'execute'}
+    absent = {*(() if runs_commands else ('execute',)), *(() if has_web else WEB_TOOLS)}
+    return {name: rule for name, rule in {**gated, **rules}.items() if name not in absent}
 
 
 def answer_event(id: str, answer: CallAnswer, *, answered_by: str | None = None) -> ApprovalAnswerEvent:

@@ -22,13 +22,14 @@ from pydantic_deep.cli.turn._turn_presenter import decider_for
 
 from ._completion import MAX_CHARS, ChatCompleter, Name, model_names, version_names
 from ._conversation_verbs import CHAT_VERBS, CONVERSATION_VERBS
+from ._memory_verb import MEMORY_VERB
 from ._prompt import ask, create_prompt, open_history, read_line
 from ._recap import print_recap
 from ._session import ChatScreen, ChatSession
 from ._verbs import VerbTable
 from ._version_verbs import VERSION_VERBS
 
-VERBS = VerbTable((*VERSION_VERBS, *CONVERSATION_VERBS, *CHAT_VERBS))
+VERBS = VerbTable((*VERSION_VERBS, *CONVERSATION_VERBS, MEMORY_VERB, *CHAT_VERBS))
 """All verbs, in the order of the help."""
 
 

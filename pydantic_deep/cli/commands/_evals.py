@@ -24,8 +24,8 @@ from pydantic_deep.cli.terminal._deferred_warnings import deferred_warnings
 from pydantic_deep.cli.turn._conversation import ForeignVersionError, settings_of
 from pydantic_deep.cli.turn._models import choose_model, open_model
 from pydantic_deep.cli.turn._providers import PROVIDERS
-from pydantic_deep.cli.turn._runtime import Settings, create_runtime
-from pydantic_deep.store import VersionRecord
+from pydantic_deep.cli.turn._runtime import Settings
+from pydantic_deep.store import VersionRecord, open_store
 from pydantic_deep.versions import VersionedAgent
 from pydantic_deep_backends import BackendProtocol
 
@@ -33,6 +33,8 @@ from ._history import EXIT_CODE_HELP, VERSION_HELP
 from ._options import (
     USAGE_ERROR_CODE,
     DocumentOption,
+    McpConfigOption,
+    NoProjectConfigOption,
     StoreOption,
     VersionsDirectoryOption,
     error_exit,
@@ -40,6 +42,7 @@ from ._options import (
     print_document,
     read,
 )
+from ._recorded_agent import RecordedAgent
 
 if TYPE_CHECKING:
     from pydantic_deep.evals import CaseTask, TurnCase, TurnResult
@@ -87,6 +90,8 @@ def _record(
         bool,
         typer.Option('--allow-secrets', help='Write the case even if it contains what looks like keys or passwords.'),
     ] = False,
+    mcp_config: McpConfigOption = None,
+    no_project_config: NoProjectConfigOption = False,
     directory: VersionsDirectoryOption = Path(),
     store: StoreOption = None,
 ) -> None:
@@ -96,12 +101,13 @@ def _record(
     all files before it, so read it before you commit it. If it contains what looks like a secret, nothing is written.
     """
     environment = context.find_object(Environment) or Environment()
+    recorded = RecordedAgent(environment=environment, mcp_config=mcp_config or (), no_project_config=no_project_config)
 
     async def work(reader: VersionReader) -> tuple[VersionRecord, Path, int]:
         from pydantic_deep.evals import record_case, write_case
 
         record = await reader.revisions.find(version)
-        agent = await _agent_of(record, reader, environment, _import_all(agents)) if not no_verify else None
+        agent = await _agent_of(record, reader, recorded, _import_all(agents)) if not no_verify else None
         versions = reader.versions if agent is None else VersionedAgent(agent, reader.store)
         case = await record_case(versions, record.id, name=name, is_verified=not no_verify)
         try:
@@ -143,6 +149,8 @@ def _run(
             'differs.',
         ),
     ] = False,
+    mcp_config: McpConfigOption = None,
+    no_project_config: NoProjectConfigOption = False,
     sandbox: Annotated[
         bool,
         typer.Option(
@@ -164,7 +172,10 @@ def _run(
         from pydantic_deep.evals import compare, load_cases
 
         cases = load_cases(directory, is_replay=is_replay)
-        tasks = _tasks(_import_all(agents), models or [], environment, is_replay=is_replay, sandbox=sandbox)
+        recorded = RecordedAgent(
+            environment=environment, mcp_config=mcp_config or (), no_project_config=no_project_config
+        )
+        tasks = _tasks(_import_all(agents), models or [], recorded, is_replay=is_replay, sandbox=sandbox)
         total, ended = len(tasks) * len(cases.cases), [0]
 
         def report(agent: str, case: str) -> None:
@@ -193,7 +204,7 @@ def _import_all(references: list[str] | None) -> Mapping[str, AnyAgent]:
 
 
 async def _agent_of(
-    record: VersionRecord, reader: VersionReader, environment: Environment, agents: Mapping[str, AnyAgent]
+    record: VersionRecord, reader: VersionReader, recorded: RecordedAgent, agents: Mapping[str, AnyAgent]
 ) -> Any:
     """Return the agent that a version is replayed with."""
     if agents:
@@ -204,7 +215,7 @@ async def _agent_of(
     except ForeignVersionError as error:
         raise InvalidAgentsError(f'{error} Name its agent with --agents, or use --no-verify.') from None
     approvals = ApprovalMode.allow if await reader.ran_without_approvals(record) else ApprovalMode.ask
-    return create_runtime(environment, settings, approvals=approvals).agent
+    return (await recorded.runtime(settings, approvals, reader.store)).agent
 
 
 @contextmanager
@@ -221,7 +232,7 @@ def _without_keys() -> Generator[None]:
 
 
 def _tasks(
-    agents: Mapping[str, AnyAgent], models: list[str], environment: Environment, *, is_replay: bool, sandbox: bool
+    agents: Mapping[str, AnyAgent], models: list[str], recorded: RecordedAgent, *, is_replay: bool, sandbox: bool
 ) -> dict[str, CaseTask]:
     """Return the tasks to compare: each agent with each model."""
     from pydantic_deep.evals import replay_case, run_case
@@ -231,7 +242,7 @@ def _tasks(
         names = models or ['command-line']
         return {
             name: partial(
-                _run_here, model=name if models else None, environment=environment, is_replay=is_replay, sandbox=sandbox
+                _run_here, model=name if models else None, recorded=recorded, is_replay=is_replay, sandbox=sandbox
             )
             for name in names
         }
@@ -239,7 +250,7 @@ def _tasks(
         return {name: replay_case(agent) for name, agent in agents.items()}
     return {
         ' '.join([*([name] if len(agents) > 1 or not models else []), *([model] if model else [])]): run_case(
-            agent, model=open_model(model, environment.models) if model else None, make_backend=make_backend
+            agent, model=open_model(model, recorded.environment.models) if model else None, make_backend=make_backend
         )
         for name, agent in agents.items()
         for model in (models or [None])
@@ -247,14 +258,16 @@ def _tasks(
 
 
 async def _run_here(
-    case: TurnCase, *, model: str | None, environment: Environment, is_replay: bool, sandbox: bool
+    case: TurnCase, *, model: str | None, recorded: RecordedAgent, is_replay: bool, sandbox: bool
 ) -> TurnResult:
     """Run a case with the agent of the command line, as it was configured in the recorded turn."""
     from pydantic_deep.evals import replay_case, run_case
 
     rows = case.rows
     if rows is None:
-        settings = Settings(directory='.', model=model or choose_model(None, environment.variables), sandbox=sandbox)
+        settings = Settings(
+            directory='.', model=model or choose_model(None, recorded.environment.variables), sandbox=sandbox
+        )
     else:
         settings = settings_of(rows.end)
         settings = settings.model_copy(
@@ -262,10 +275,11 @@ async def _run_here(
         )
     has_run = any(call.tool_name in GATED_TOOLS and call.status != 'deferred' for call in rows.calls) if rows else False
     approvals = ApprovalMode.allow if has_run and rows is not None and not rows.approvals else ApprovalMode.ask
-    agent = create_runtime(environment, settings, approvals=approvals).agent
-    if is_replay:
-        return await replay_case(agent)(case)
-    return await run_case(agent, make_backend=_make_sandbox if settings.sandbox else None)(case)
+    async with open_store('memory:') as store:  # a memory of the agent begins empty
+        agent = (await recorded.runtime(settings, approvals, store)).agent
+        if is_replay:
+            return await replay_case(agent)(case)
+        return await run_case(agent, make_backend=_make_sandbox if settings.sandbox else None)(case)
 
 
 def _make_sandbox(directory: Path) -> BackendProtocol:

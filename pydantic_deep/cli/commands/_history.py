@@ -14,7 +14,6 @@ from rich.console import Console
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli._schemas import ContextUsage, GarbageCollectionReport, ReplayReport
 from pydantic_deep.cli.approvals._policy import ApprovalMode
-from pydantic_deep.cli.configuration._effective import load_extras
 from pydantic_deep.cli.history._context_report import load_context_usage, render_context
 from pydantic_deep.cli.history._reader import LogPage, VersionReader
 from pydantic_deep.cli.render._detail_view import render_details, render_difference
@@ -24,7 +23,6 @@ from pydantic_deep.cli.render._query_table import render_table, value_of, values
 from pydantic_deep.cli.render._terminal_text import escape_invisible
 from pydantic_deep.cli.render._wrapping import print_lines
 from pydantic_deep.cli.turn._conversation import settings_of
-from pydantic_deep.cli.turn._runtime import create_runtime
 from pydantic_deep.store import QueryError, SqlLimits, SqlStore, VersionRecord
 from pydantic_deep.versions import Replay, VersionedAgent
 from pydantic_deep.views import Difference, VersionDetails
@@ -43,6 +41,7 @@ from ._options import (
     print_document,
     read,
 )
+from ._recorded_agent import RecordedAgent
 
 if TYPE_CHECKING:
     from pydantic_deep.store.analytics import Table
@@ -211,10 +210,10 @@ def _replay(
         settings = settings_of(record)
         settings = settings if model is None else settings.model_copy(update={'model': model})
         approvals = ApprovalMode.allow if await reader.ran_without_approvals(record) else ApprovalMode.ask
-        extras = None
-        if settings.mcp_servers:  # rules are in no request
-            extras = await load_extras(environment, settings, mcp_config or (), no_project_config=no_project_config)
-        runtime = create_runtime(environment, settings, approvals=approvals, own_agent=agent, extras=extras)
+        recorded = RecordedAgent(
+            environment=environment, mcp_config=mcp_config or (), no_project_config=no_project_config, own_agent=agent
+        )
+        runtime = await recorded.runtime(settings, approvals, reader.store)
         versions = VersionedAgent(runtime.agent, reader.store)
         try:
             return record, await (await versions.wrap([record]))[0].replay()

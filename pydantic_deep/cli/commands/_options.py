@@ -22,6 +22,7 @@ from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli._schemas import TaskResult
 from pydantic_deep.cli.approvals._policy import ApprovalMode, NotPendingError
 from pydantic_deep.cli.configuration._schema import ConfigurationError
+from pydantic_deep.cli.history._memories import UnknownMemoryError
 from pydantic_deep.cli.history._reader import VersionReader
 from pydantic_deep.cli.history._revisions import Revisions, UnknownVersionError
 from pydantic_deep.cli.history._store import NO_STORE, UnusableStoreError, choose_store, open_chosen_store
@@ -35,8 +36,9 @@ from pydantic_deep.cli.turn._conversation import (
     open_conversation,
 )
 from pydantic_deep.cli.turn._failures import ERROR_EXIT_CODES, EXIT_CODES
+from pydantic_deep.cli.turn._memory import UnusableMemoryError, check_memory, with_memory
 from pydantic_deep.cli.turn._models import UnusableModelError
-from pydantic_deep.cli.turn._runtime import MAX_TOKENS, AgentRuntime, Settings, check_runtime
+from pydantic_deep.cli.turn._runtime import MAX_TOKENS, AgentRuntime, Settings, UnusableWebError, check_runtime
 from pydantic_deep.cli.turn._turn_presenter import (
     OutputFormat,
     present_as_document,
@@ -103,7 +105,10 @@ USAGE_ERRORS = (
     McpConfigError,
     NotPendingError,
     UnknownVersionError,
+    UnknownMemoryError,
+    UnusableMemoryError,
     UnusableStoreError,
+    UnusableWebError,
     PendingVersionError,
 )
 """Errors that exit with `USAGE_ERROR_CODE`."""
@@ -186,6 +191,24 @@ PlanOption = Annotated[
     bool, typer.Option('--plan', help='Plan first: the agent changes nothing until you have accepted its plan.')
 ]
 AskUserOption = Annotated[bool, typer.Option('--ask-user', help='Let the agent ask you questions.')]
+WebOption = Annotated[
+    bool | None,
+    typer.Option(
+        '--web/--no-web',
+        help='Let the agent search the web and read pages. You are asked about pages of domains that no rule allows. '
+        'Default: the key `web` of the configuration, else off.',
+        show_default=False,
+    ),
+]
+MemoryOption = Annotated[
+    bool | None,
+    typer.Option(
+        '--memory/--no-memory',
+        help='Let the agent remember across conversations and directories, in the store. Needs pydantic-ai-harness. '
+        'Default: the key `memory` of the configuration, else off.',
+        show_default=False,
+    ),
+]
 McpConfigOption = Annotated[
     list[Path] | None,
     typer.Option(
@@ -315,9 +338,14 @@ class ConversationStart:
         """Open the store, and yield a new conversation or the one to continue."""
         await check_runtime(runtime)
         url = NO_STORE if self.no_store else choose_store(self.store, self.environment)
+        check_memory(settings, is_persistent=url != NO_STORE)
         async with open_chosen_store(url, self.environment) as store:
             conversation = open_conversation(
-                runtime, settings, store, is_persistent=url != NO_STORE, instructions=self.instructions
+                await with_memory(runtime, settings, store),
+                settings,
+                store,
+                is_persistent=url != NO_STORE,
+                instructions=self.instructions,
             )
             if self.continues or self.base is not None:
                 with deferred_warnings():

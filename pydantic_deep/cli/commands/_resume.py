@@ -18,6 +18,7 @@ from pydantic_deep.cli.history._pending import check_pending
 from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.cli.turn._conversation import open_conversation, settings_of
 from pydantic_deep.cli.turn._failures import EXIT_CODES
+from pydantic_deep.cli.turn._memory import with_memory
 from pydantic_deep.cli.turn._runner import TurnReport, resume_turn
 from pydantic_deep.cli.turn._runtime import check_runtime, create_runtime
 from pydantic_deep.cli.turn._turn_presenter import DeciderFactory, decider_for
@@ -73,6 +74,7 @@ class Resumption:
         extras = await load_extras(environment, settings, self.mcp_config, no_project_config=self.no_project_config)
         runtime = create_runtime(environment, settings, approvals=self.approvals, own_agent=self.agent, extras=extras)
         await check_runtime(runtime)
+        runtime = await with_memory(runtime, settings, store)
         conversation = open_conversation(runtime, settings, store)
         await conversation.resume_from(record)
         task = await TurnLineages(store=store).prompt(record) or ''

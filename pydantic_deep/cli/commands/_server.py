@@ -19,11 +19,22 @@ from rich.text import Text
 
 from pydantic_deep.agent import create_deep_agent
 from pydantic_deep.cli._environment import Environment
+from pydantic_deep.cli.configuration._files import read_mcp_options
 from pydantic_deep.cli.history._store import choose_store, open_chosen_store, store_label
 from pydantic_deep.cli.render._terminal_text import escape_invisible
 from pydantic_deep.cli.turn._models import choose_model, open_model
+from pydantic_deep.cli.turn._runtime import Extras, open_mcp_servers
+from pydantic_deep.cli.turn._served_agents import with_servers
 
-from ._options import USAGE_ERROR_CODE, DocumentOption, ModelOption, error_exit, exit_on_error, print_document
+from ._options import (
+    USAGE_ERROR_CODE,
+    DocumentOption,
+    McpConfigOption,
+    ModelOption,
+    error_exit,
+    exit_on_error,
+    print_document,
+)
 
 if TYPE_CHECKING:
     from pydantic_deep.server import AnyAgent, ApiKey, KeyRing, ServerSettings
@@ -120,6 +131,7 @@ def _serve(
             'removed when they are idle. Default: files are in memory, and in versions.',
         ),
     ] = None,
+    mcp_config: McpConfigOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Serve agents over HTTP, with a page for people and the APIs of OpenAI, Anthropic and Google for programs."""
@@ -133,16 +145,18 @@ def _serve(
         from pydantic_deep.server import InvalidAgentsError, import_agents, serve
 
         async def work(served: Mapping[str, AnyAgent]) -> None:
-            async with _open_keys(settings, environment) as (opened, ring):
+            async with with_servers(served, servers) as ready, _open_keys(settings, environment) as (opened, ring):
                 where = store_label(opened.url, environment)
                 hint = None if await ring.list() else _create_hint(opened.url, environment)
                 print_address = partial(_print_address, list(served), where, hint)
-                await serve(served, opened, settings, on_start=print_address)
+                await serve(ready, opened, settings, on_start=print_address)
 
+        servers = open_mcp_servers(Extras(mcp_servers=read_mcp_options(mcp_config or ())), environment)
         try:
             if settings.agents is None:
                 asked = open_model(choose_model(model, environment.variables), environment.models)
-                anyio.run(work, {DEFAULT_AGENT: create_deep_agent(asked)})
+                agent = create_deep_agent(asked) if servers is None else create_deep_agent(asked, interrupt_on={})
+                anyio.run(work, {DEFAULT_AGENT: agent})
             else:
                 anyio.run(work, import_agents(settings.agents))
         except InvalidAgentsError as error:

@@ -39,6 +39,8 @@ class AgentOptions:
     no_project_context: bool
     ask_user: bool
     plan: bool
+    web: bool | None
+    memory: bool | None
     max_tokens: int | None
     max_cost: Decimal | None
     mcp_config: list[Path] | None
@@ -56,6 +58,8 @@ class AgentOptions:
             mcp_config=self.mcp_config or (),
             no_project_config=self.no_project_config,
             model=self.model,
+            web=self.web,
+            memory=self.memory,
             max_tokens=self.max_tokens,
             max_cost=self.max_cost,
             skills=self.skills or (),
@@ -73,6 +77,8 @@ class AgentOptions:
             project_context=not self.no_project_context,
             ask_user=self.ask_user,
             plan_mode=self.plan,
+            web=effective.web,
+            memory=effective.memory,
             sandbox=self.sandbox,
             mcp_servers=tuple(extras.mcp_servers),
         )

@@ -10,10 +10,13 @@ import anyio
 import typer
 
 from pydantic_deep.cli._environment import Environment
+from pydantic_deep.cli.configuration._files import read_mcp_options
 from pydantic_deep.cli.history._store import choose_store, open_chosen_store, store_label
 from pydantic_deep.cli.render._terminal_text import escape_invisible
+from pydantic_deep.cli.turn._runtime import Extras, open_mcp_servers
+from pydantic_deep.cli.turn._served_agents import with_servers
 
-from ._options import USAGE_ERROR_CODE, error_exit, exit_on_error
+from ._options import USAGE_ERROR_CODE, McpConfigOption, error_exit, exit_on_error
 from ._server import ConfigOption, ServedStoreOption, load_server_settings
 
 if TYPE_CHECKING:
@@ -82,6 +85,7 @@ def _worker(
             'and removes when they are idle. Default: files are opened where their versions say.',
         ),
     ] = None,
+    mcp_config: McpConfigOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Execute the runs that servers queue in a store, and take over runs of processes that crashed.
@@ -112,11 +116,15 @@ def _worker(
                 USAGE_ERROR_CODE,
             )
         served = import_agents(settings.agents)
+        servers = open_mcp_servers(Extras(mcp_servers=read_mcp_options(mcp_config or ())), environment)
 
         async def work() -> None:
-            async with open_chosen_store(
-                url, environment, blobs=settings.blobs, wait_seconds=settings.store_wait_seconds
-            ) as opened:
+            async with (
+                with_servers(served, servers) as ready,
+                open_chosen_store(
+                    url, environment, blobs=settings.blobs, wait_seconds=settings.store_wait_seconds
+                ) as opened,
+            ):
 
                 def print_ready(engine: str) -> None:
                     where = store_label(opened.url, environment)
@@ -127,7 +135,7 @@ def _worker(
                     _print(f'Stopping: waiting up to {settings.shutdown_seconds:g} seconds for running runs ({count}).')
 
                 await run_worker(
-                    served,
+                    ready,
                     cast('SqlStore', opened),
                     settings,
                     on_start=print_ready,

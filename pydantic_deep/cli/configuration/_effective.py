@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli._schemas import ConfigSetting
+from pydantic_deep.cli.approvals._policy import WEB_TOOLS
 from pydantic_deep.cli.turn._models import MODEL_VARIABLE, UnusableModelError, choose_model
 from pydantic_deep.cli.turn._runtime import MAX_TOKENS, Extras, Settings
 from pydantic_deep.mcp import McpServer, tool_prefix
@@ -28,7 +29,10 @@ T = TypeVar('T')
 DEFAULT: Final = 'default'
 """The source of a value that nothing sets."""
 
-BUILT_IN: Final = ('ls', 'read_file', 'write_file', 'edit_file', 'glob', 'grep', 'execute', 'task', 'write_todos')
+BUILT_IN: Final = (
+    *('ls', 'read_file', 'write_file', 'edit_file', 'glob', 'grep', 'execute', 'task', 'write_todos'),
+    *WEB_TOOLS,
+)
 """The tools of the command line that a rule may name. MCP servers add theirs."""
 
 
@@ -43,6 +47,8 @@ class ConfigOptions:
     no_project_config: bool = False
     """Whether to ignore the files of the project."""
     model: str | None = None
+    web: bool | None = None
+    memory: bool | None = None
     max_tokens: int | None = None
     max_cost: Decimal | None = None
     skills: Sequence[Path] = ()
@@ -59,6 +65,10 @@ class Effective:
     skills: tuple[str, ...]
     """Directories of skills, those of the strongest source first."""
     rules: Mapping[str, Rule]
+    web: bool
+    """Whether the agent has the web."""
+    memory: bool
+    """Whether the agent remembers across conversations."""
     mcp_servers: Mapping[str, McpServer]
     sources: Mapping[str, str]
     """The source of each key."""
@@ -76,20 +86,26 @@ class Effective:
         for name, rule in self.rules.items():
             self._check_rule(name, rule, prefixes)
         remote = {name for name in self.rules if name.startswith(prefixes)}
+        fetch = self.rules.get('web_fetch', True)
+        domains = fetch if isinstance(fetch, RuleTable) else RuleTable(allow=() if fetch else ('*',))
         return Extras(
             rules={
                 name: rule.rule() if isinstance(rule, RuleTable) else rule
                 for name, rule in self.rules.items()
-                if name not in remote or rule is not False
+                if (name not in remote or rule is not False) and (name != 'web_fetch' or rule is True)
             },
             allow=tuple(name for name in self.rules if name in remote and self.rules[name] is False),
             mcp_servers=self.mcp_servers,
+            web_allow=domains.allow,
+            web_deny=domains.deny,
         )
 
     def _check_rule(self, name: str, rule: Rule, prefixes: tuple[str, ...]) -> None:
         source = self.sources[f'rules.{name}']
         if '*' in name and rule is not False:
             raise ConfigurationError(f"{source}: 'rules.{name}' has a pattern for a name, which is for `false` only.")
+        if name == 'web_fetch' and isinstance(rule, RuleTable) and not rule.model_fields_set <= {'allow', 'deny'}:
+            raise ConfigurationError(f"{source}: 'rules.web_fetch' has domains: `allow` and `deny`, and nothing else.")
         if name not in BUILT_IN and not name.startswith(prefixes):
             servers = f', and those of MCP servers: {", ".join(f"{prefix}…" for prefix in prefixes)}' * bool(prefixes)
             raise ConfigurationError(
@@ -117,6 +133,8 @@ class Effective:
                 for key, value in [
                     ('max_tokens', str(self.max_tokens)),
                     ('max_cost', cost),
+                    ('web', str(self.web).lower()),
+                    ('memory', str(self.memory).lower()),
                     *skills,
                     *rules,
                     *servers,
@@ -204,6 +222,8 @@ def _combine(
     model = [('--model', options.model), (MODEL_VARIABLE, variable), *((source, each.model) for source, each in found)]
     tokens = [('--max-tokens', options.max_tokens), *((source, each.max_tokens) for source, each in found)]
     cost = [('--max-cost', options.max_cost), *((source, each.max_cost) for source, each in found)]
+    web = [('--web', options.web), *((source, each.web) for source, each in found)]
+    memory = [('--memory', options.memory), *((source, each.memory) for source, each in found)]
     skills = [('--skills', tuple(map(str, options.skills))), *((source, each.skills) for source, each in found)]
     sources: dict[str, str] = {}
     rules: dict[str, Rule] = {}
@@ -218,12 +238,16 @@ def _combine(
     (sources['model'], chosen_model) = _strongest(model)
     (sources['max_tokens'], max_tokens) = _strongest(tokens)
     (sources['max_cost'], max_cost) = _strongest(cost)
+    (sources['web'], has_web) = _strongest(web)
+    (sources['memory'], has_memory) = _strongest(memory)
     return Effective(
         model=chosen_model,
         max_tokens=max_tokens or MAX_TOKENS,
         max_cost=max_cost,
         skills=tuple(path for _, path in paths),
         rules=rules,
+        web=has_web or False,
+        memory=has_memory or False,
         mcp_servers=servers,
         sources=sources,
         untrusted=untrusted_project,

@@ -95,6 +95,10 @@ class Configuration(BaseModel):
     """Directories of skills, relative to the directory of the file."""
     rules: Mapping[str, _FileRule] = Field(default_factory=dict[str, Rule])
     """Rules of approval by the names of tools."""
+    web: Annotated[bool, Field(strict=True)] | None = None
+    """Whether the agent searches the web and reads pages, as for `--web`."""
+    memory: Annotated[bool, Field(strict=True)] | None = None
+    """Whether the agent remembers across conversations, as for `--memory`."""
     mcp_servers: Mapping[str, McpServer] = Field(default_factory=dict[str, McpServer])
     """MCP servers by name, with the settings of `.mcp.json`."""
 

@@ -80,7 +80,7 @@ def describe_project(project: Project) -> Iterator[str]:
     for file in project.files:
         yield f'{file.path.name}'
         found = file.configuration
-        for name in ('model', 'max_tokens', 'max_cost'):
+        for name in ('model', 'max_tokens', 'max_cost', 'web', 'memory'):
             if getattr(found, name) is not None:
                 yield f'  {name}: {shown(getattr(found, name))}'
         for path in found.skills:

@@ -21,12 +21,14 @@ from pydantic_deep.ask_user import AskUser
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli.approvals._policy import ApprovalMode, interrupt_on
 from pydantic_deep.deps import DeepAgentDeps
+from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.mcp import McpConfigError, McpServer, McpServers
 from pydantic_deep.plan_mode import PlanMode
 from pydantic_deep.project_context import ProjectContext
 from pydantic_deep.retries import ModelRetriedEvent, Retries
 from pydantic_deep.skills import BUNDLED_SKILLS, SkillDirectory, Skills
 from pydantic_deep.subagents import position_of
+from pydantic_deep.web import Web
 
 from ._budget import TurnBudget
 from ._change_tracker import ChangeTrackingBackend, ChangeTrackingSandbox
@@ -58,6 +60,10 @@ RetryCallback: TypeAlias = Callable[[ModelRetriedEvent, Sequence[str]], None]
 """Called with a retry and the path of subagents to its run."""
 
 
+class UnusableWebError(DeepAgentError):
+    """The web cannot be used: the extra is not installed, or a rule for it is invalid."""
+
+
 class Settings(BaseModel):
     """The options of an agent. Each version stores them, so that it can be continued."""
 
@@ -85,6 +91,10 @@ class Settings(BaseModel):
     """Whether the agent can be asked for a plan before it changes anything."""
     sandbox: bool = False
     """Whether the agent runs commands, in a sandbox."""
+    web: bool = False
+    """Whether the agent searches the web and reads pages."""
+    memory: bool = False
+    """Whether the agent remembers across conversations."""
     mcp_servers: tuple[str, ...] = ()
     """The names of its MCP servers. A version does not store their commands: it does not decide which programs run."""
 
@@ -104,6 +114,10 @@ class Extras:
     """Tools of MCP servers that need no approval, by name or pattern."""
     mcp_servers: Mapping[str, McpServer] = field(default_factory=dict[str, McpServer])
     """The MCP servers by name."""
+    web_allow: Sequence[str] = ()
+    """Domains whose pages need no approval."""
+    web_deny: Sequence[str] = ()
+    """Domains whose pages are refused."""
 
     def only(self, names: Sequence[str]) -> Extras:
         """Return the extras with the servers of a turn, which continues with the same tools.
@@ -184,6 +198,7 @@ def create_runtime(
     Raises:
         UnusableModelError: The model cannot be used.
         McpConfigError: An MCP server cannot be used.
+        UnusableWebError: The web cannot be used.
         InvalidAgentsError: The user's agent cannot be used, or the settings name another agent.
     """
     if settings.agent != own_agent:
@@ -207,6 +222,7 @@ def create_runtime(
         *([ProjectContext(host_directory=settings.directory)] * settings.project_context),
         *([AskUser()] * settings.ask_user),
         *([PlanMode(starts_on=False)] * settings.plan_mode),
+        *([open_web(extras)] if settings.web else []),
         *([] if servers is None else [servers]),
     ]
     agent: AbstractAgent[DeepAgentDeps, Output]
@@ -219,7 +235,9 @@ def create_runtime(
             opened,
             name=AGENT_NAME,
             instructions=INSTRUCTIONS,
-            interrupt_on=interrupt_on(approvals, runs_commands=settings.sandbox, rules=extras.rules),
+            interrupt_on=interrupt_on(
+                approvals, runs_commands=settings.sandbox, has_web=settings.web, rules=extras.rules
+            ),
             capabilities=[
                 *chosen, skills, budget, retries, Retries(sleep=environment.sleep, clock=environment.clock)
             ],
@@ -252,6 +270,20 @@ def open_mcp_servers(extras: Extras, environment: Environment) -> McpServers | N
         return McpServers(servers=extras.mcp_servers, allow=extras.allow, variables=environment.variables)
     except ModuleNotFoundError as error:
         raise McpConfigError(str(error)) from None
+
+
+def open_web(extras: Extras) -> Web:
+    """Return the web with the configured domains.
+
+    Raises:
+        UnusableWebError: An entry is not a domain, or the extra is not installed.
+    """
+    try:
+        return Web(allow=extras.web_allow, deny=extras.web_deny)
+    except ModuleNotFoundError as error:
+        raise UnusableWebError(str(error)) from None
+    except ValueError as error:
+        raise UnusableWebError(f'rules.web_fetch: {error}') from None
 
 
 def _model_name(agent: AbstractAgent[Any, Any], settings: Settings) -> str:

@@ -105,6 +105,8 @@ async def test_rules_and_servers_are_replaced_by_name_and_skills_add_up(home: Ho
         ('model', 'default'),
         ('max_tokens', 'default'),
         ('max_cost', 'default'),
+        ('web', 'default'),
+        ('memory', 'default'),
         ('skills.1', '--skills'),
         ('skills.2', str(home.user)),
         ('skills.3', f'{home.project}/pydantic-deep.toml'),
@@ -159,7 +161,7 @@ async def test_rules_become_rules_of_approval(home: Home) -> None:
     [
         (
             'write_fil = true',
-            r"'rules.write_fil': no tool has this name\. Tools: ls, .*, write_todos, and those of MCP .*: shop_…\.",
+            r"'rules.write_fil': no tool has this name\. Tools: ls, .*, web_fetch, and those of MCP .*: shop_…\.",
         ),
         ('"shop_*" = true', r"'rules.shop_\*' has a pattern for a name, which is for `false` only\."),
     ],
@@ -181,3 +183,41 @@ async def test_continued_turn_has_its_own_servers(home: Home) -> None:
         await load_extras(
             home.environment(), settings.model_copy(update={'mcp_servers': ('c',)}), (), no_project_config=False
         )
+
+
+@pytest.mark.parametrize('key', ['web', 'memory'])
+async def test_web_and_memory_are_off_unless_a_file_or_the_option_switches_them_on(home: Home, key: str) -> None:
+    """The option is stronger than the file of the user, which is stronger than that of the project."""
+    assert getattr(await home.load(), key) is False
+    (home.project / 'pydantic-deep.toml').write_text(f'{key} = true')
+    home.trust()
+    assert getattr(await home.load(), key) is True
+    home.user.write_text(f'{key} = false')
+    assert getattr(await home.load(), key) is False
+    found = await home.load(**{key: True})
+    assert (getattr(found, key), found.sources[key]) == (True, f'--{key}')
+    assert ConfigSetting(key=key, value='true', source=f'--{key}') in found.settings({})
+
+
+@pytest.mark.parametrize(
+    ('rule', 'rules', 'allow', 'deny'),
+    [
+        ('{allow = ["python.org"], deny = ["evil.com"]}', {}, ['python.org'], ['evil.com']),
+        ('false', {}, ['*'], []),
+        ('true', {'web_fetch': True}, [], []),
+    ],
+)
+async def test_rule_for_pages_has_domains(
+    home: Home, rule: str, rules: dict[str, bool], allow: list[str], deny: list[str]
+) -> None:
+    """The rule for `web_fetch` allows and denies domains; `true` asks about each page, `false` about none."""
+    home.user.write_text(f'[rules]\nweb_fetch = {rule}')
+    extras = (await home.load()).extras
+    assert (extras.rules, [*extras.web_allow], [*extras.web_deny]) == (rules, allow, deny)
+
+
+async def test_rule_for_pages_has_nothing_but_domains(home: Home) -> None:
+    """Other fields of a rule have no meaning for domains, and are refused."""
+    home.user.write_text('[rules]\nweb_fetch = {decisions = ["deny"]}')
+    with pytest.raises(ConfigurationError, match=r"'rules\.web_fetch' has domains: `allow` and `deny`"):
+        _ = (await home.load()).extras

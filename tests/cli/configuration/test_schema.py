@@ -29,7 +29,7 @@ def parse(text: str) -> Configuration:
 def test_file_has_models_budgets_skills_rules_and_servers() -> None:
     """All settings of a file are read into their types; amounts of money are exact."""
     found = parse(
-        'model = "openai:gpt"\nmax_tokens = 5\nmax_cost = 0.1\nskills = ["skills"]\n'
+        'model = "openai:gpt"\nmax_tokens = 5\nmax_cost = 0.1\nskills = ["skills"]\nweb = true\n'
         '[rules]\nwrite_file = false\nexecute = {allow = ["git status *"], deny = ["git push *"]}\n'
         '[mcp_servers.shop]\ncommand = "uvx"\nargs = ["shop"]\n'
     )
@@ -40,6 +40,7 @@ def test_file_has_models_budgets_skills_rules_and_servers() -> None:
         ('skills',),
     )
     assert found.rules['write_file'] is False
+    assert found.web is True
     execute = found.rules['execute']
     assert isinstance(execute, RuleTable)
     assert execute.rule() == ApprovalRule(allow=['git status *'], deny=['git push *'])
@@ -54,7 +55,10 @@ def test_amount_may_be_a_text() -> None:
 @pytest.mark.parametrize(
     ('text', 'problem'),
     [
-        ('modle = "x"', "1: 'modle' is unknown. Known: model, max_tokens, max_cost, skills, rules, mcp_servers."),
+        (
+            'modle = "x"',
+            "1: 'modle' is unknown. Known: model, max_tokens, max_cost, skills, rules, web, memory, mcp_servers.",
+        ),
         (
             '[rules]\nexecute = {alow = []}',
             "2: 'rules.execute.alow' is unknown. Known: allow, deny, decisions, known_arguments.",
