@@ -1,14 +1,15 @@
 """Stored objects in their JSON form, and the code that loads them from a store.
 
 The HTTP API, the `--json` output of the command line, and the web page share one model per object: versions and their
-differences, approvals, conversations, runs, requests, subagents, usage. Field names are in snake case, timestamps in
-ISO 8601 UTC, and unknown values are null.
+differences, files, uploads, approvals, conversations, runs, requests, subagents, usage. Field names are in snake case,
+timestamps in ISO 8601 UTC, and unknown values are null.
 
 Defined elsewhere: events of live runs (`streaming`), request bodies and ownership (`server`), terminal output (`cli`).
 """
 
-from ._approvals import StoredApproval
+from ._approvals import AnsweredApproval, StoredApproval
 from ._conversations import ConversationDetails, ConversationSummary
+from ._files import NewUpload, UploadedFile, VersionFile
 from ._reader import StoreReader, stored_output_text
 from ._runs import Run, RunState
 from ._turn_lineages import TurnLineage, TurnLineages, is_pending, prompt_text
@@ -16,9 +17,11 @@ from ._usage import Usage
 from ._versions import Difference, StoredRequest, SubagentTree, ToolCall, Version, VersionDetails
 
 __all__ = (
+    'AnsweredApproval',
     'ConversationDetails',
     'ConversationSummary',
     'Difference',
+    'NewUpload',
     'Run',
     'RunState',
     'StoreReader',
@@ -28,9 +31,11 @@ __all__ = (
     'ToolCall',
     'TurnLineage',
     'TurnLineages',
+    'UploadedFile',
     'Usage',
     'Version',
     'VersionDetails',
+    'VersionFile',
     'is_pending',
     'prompt_text',
     'stored_output_text',
