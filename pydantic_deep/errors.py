@@ -100,6 +100,8 @@ DeepAgentError
 │   └── NothingToAnswerError     (ValueError) there is no new user message
 ├── in `pydantic_deep.streaming`
 │   └── FrameTooLargeError       (ValueError) a frame of a stream is too large
+├── in `pydantic_deep.client`
+│   └── ApiError                 a server refused a request or did not answer
 ├── in `pydantic_deep.server`
 │   ├── InvalidAgentsError       (ValueError) the agents to serve are invalid
 │   ├── InvalidSettingsError     (ValueError) a setting is unknown or invalid

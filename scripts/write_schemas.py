@@ -65,7 +65,7 @@ The `type` of each is a name below; the first is `start`, the last is `end`.
 `--json` prints one event a line as soon as it is known, without `thinking` and `tool_call_delta`.
 If there is no usable model, only `error` and `end` are printed.
 As server-sent events, the `event:` line of a `tool_call` is `function_call`.
-The JSON Schema is `pydantic_deep/schemas/events.json` in the package.
+[The JSON Schema](events.schema.json) is also in the package, as `pydantic_deep/schemas/events.json`, and [changes](wire-changelog.md) are listed.
 Ignore types and fields that you do not know: later releases may add some.
 
 """
@@ -74,7 +74,7 @@ DOCUMENTS_INTRODUCTION = """# Views
 
 `pydantic_deep.views` has one shape for each stored thing.
 The HTTP API answers with these shapes, and `log`, `show`, `diff` and `approvals` print them with `--json`.
-The JSON Schema is `pydantic_deep/schemas/views.json` in the package.
+[The JSON Schema](views.schema.json) is also in the package, as `pydantic_deep/schemas/views.json`, and [changes](wire-changelog.md) are listed.
 Skip fields that you do not know: new ones may be added.
 
 ```python

@@ -1,14 +1,15 @@
 """Stored objects in their JSON form, and the code that loads them from a store.
 
 The HTTP API, the `--json` output of the command line, and the web page share one model per object: versions and their
-differences, approvals, conversations, runs, requests, subagents, usage. Field names are in snake case, timestamps in
-ISO 8601 UTC, and unknown values are null.
+differences, files, uploads, approvals, conversations, runs, requests, subagents, usage. Field names are in snake case,
+timestamps in ISO 8601 UTC, and unknown values are null.
 
 Defined elsewhere: events of live runs (`streaming`), request bodies and ownership (`server`), terminal output (`cli`).
 """
 
-from ._approvals import StoredApproval
+from ._approvals import AnsweredApproval, StoredApproval
 from ._conversations import ContextSize, ConversationDetails, ConversationSummary
+from ._files import NewUpload, UploadedFile, VersionFile
 from ._reader import StoreReader, stored_output_text
 from ._repeats import Repeat, repeat_of
 from ._runs import Run, RunState
@@ -17,10 +18,12 @@ from ._usage import Usage
 from ._versions import Difference, StoredRequest, SubagentTree, ToolCall, Version, VersionDetails
 
 __all__ = (
+    'AnsweredApproval',
     'ContextSize',
     'ConversationDetails',
     'ConversationSummary',
     'Difference',
+    'NewUpload',
     'Repeat',
     'Run',
     'RunState',
@@ -31,9 +34,11 @@ __all__ = (
     'ToolCall',
     'TurnLineage',
     'TurnLineages',
+    'UploadedFile',
     'Usage',
     'Version',
     'VersionDetails',
+    'VersionFile',
     'is_pending',
     'prompt_text',
     'repeat_of',

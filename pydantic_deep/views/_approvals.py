@@ -94,3 +94,12 @@ class StoredApproval(View):
     """When the approval expires and counts as denied; null if it does not expire."""
     created_at: AwareDatetime
     """When the turn paused for the approval."""
+
+
+class AnsweredApproval(View):
+    """An approval after its decision."""
+
+    approval: StoredApproval
+    """The approval in its new state."""
+    run_id: str | None
+    """The run that resumes the turn, if `resume` was requested and no approval is pending any more."""

@@ -141,6 +141,24 @@ Total: 200
 """)
 
 
+async def test_client_of_a_server(capsys: pytest.CaptureFixture[str]) -> None:
+    """The example uploads a file, streams a turn, approves a call, and reads the written file."""
+    printed = await run(
+        'client_of_a_server', capsys, call('write_file', path='total.txt', content='5\n'), 'It is in total.txt.'
+    )
+    assert printed == snapshot("""\
+-> write_file
+awaiting_approval
+write_file {'path': 'total.txt', 'content': '5\\n'}
+complete It is in total.txt.
+turn ['/total.txt']
+pause []
+edit ['/uploads/prices.csv']
+root []
+5
+""")
+
+
 @pytest.mark.skipif(shutil.which('bwrap') is None, reason='bubblewrap is not installed: apt-get install bubblewrap')
 async def test_commands_in_a_sandbox(capsys: pytest.CaptureFixture[str]) -> None:
     printed = await run(

@@ -13,11 +13,11 @@ from pydantic_deep.server.access._ownership import Access
 from pydantic_deep.server.access._scopes import Require
 from pydantic_deep.server.http._errors import ServerError, describe_errors
 from pydantic_deep.server.http._json_route import JsonRoute
-from pydantic_deep.server.schemas._approvals import Answer, AnsweredApproval, ApprovalPage, to_decision
+from pydantic_deep.server.schemas._approvals import Answer, ApprovalPage, to_decision
 from pydantic_deep.server.schemas._fields import Name
 from pydantic_deep.store import ApprovalAnsweredError, ApprovalStatus, VersionFilter
 from pydantic_deep.versions import ApprovalInbox, TurnOptions
-from pydantic_deep.views import StoredApproval
+from pydantic_deep.views import AnsweredApproval, StoredApproval
 
 from ._parameters import Cursor
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from tempfile import SpooledTemporaryFile
 
 from fastapi import APIRouter, Request
 
-from pydantic_deep.deps import Upload
 from pydantic_deep.errors import UploadNotFoundError, UploadTooLargeError
 from pydantic_deep.server._run_start import head_to_change, refuse_if_running
 from pydantic_deep.server.http._errors import ServerError, describe_errors, not_found
 from pydantic_deep.server.http._json_route import JsonRoute
-from pydantic_deep.server.schemas._uploads import NewUpload, UploadList, UploadShape
+from pydantic_deep.server.schemas._uploads import UploadList
 from pydantic_deep.store import VersionConflictError
 from pydantic_deep.versions import UnversionedBackendError
+from pydantic_deep.views import NewUpload, UploadedFile
 
 from ._parameters import Runner
 
@@ -29,7 +28,7 @@ async def list_uploads(conversation: str, access: Runner) -> UploadList:
     """Returns the uploads available to the next turn. Their contents are among the files of the head."""
     own = await access.conversation(conversation)
     head = await access.version_in(own)
-    return UploadList(items=[_shape(upload) for _, upload in sorted(head.uploads.items())])
+    return UploadList(items=[UploadedFile.of(upload) for _, upload in sorted(head.uploads.items())])
 
 
 @router.put(
@@ -66,7 +65,7 @@ async def upload(conversation: str, name: str, request: Request, access: Runner)
     except UnversionedBackendError as error:
         raise ServerError('conflict', str(error)) from None
     added = [upload for upload in version.uploads.values() if head.uploads.get(upload.name) != upload]
-    return NewUpload(upload=_shape(added[0] if added else version.uploads[name]), version_id=version.id)
+    return NewUpload(upload=UploadedFile.of(added[0] if added else version.uploads[name]), version_id=version.id)
 
 
 @router.delete(
@@ -82,7 +81,3 @@ async def delete_upload(conversation: str, name: str, access: Runner) -> None:
         raise not_found() from None
     except VersionConflictError:
         raise ServerError('conflict', 'The conversation changed in the meantime. Check its uploads again.') from None
-
-
-def _shape(upload: Upload) -> UploadShape:
-    return UploadShape(**asdict(upload))

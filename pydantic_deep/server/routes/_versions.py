@@ -11,10 +11,10 @@ from pydantic import JsonValue
 from pydantic_deep.server._state import ServerState
 from pydantic_deep.server.http._errors import ServerError, describe_errors, not_found
 from pydantic_deep.server.http._json_route import JsonRoute
-from pydantic_deep.server.schemas._versions import FileList, FileShape, HeadChange, Merge, VersionPage
+from pydantic_deep.server.schemas._versions import FileList, HeadChange, Merge, VersionPage
 from pydantic_deep.store import Commit, HeadMove, VersionConflictError, VersionFilter
 from pydantic_deep.versions import VISIBLE_KINDS, InvalidMergeChoiceError, MergeConflictError, NoCommonVersionError
-from pydantic_deep.views import Difference, Version, VersionDetails
+from pydantic_deep.views import Difference, Version, VersionDetails, VersionFile
 from pydantic_deep_backends.tracking import STREAMED_BYTES
 
 from ._archive import archive, attachment
@@ -90,7 +90,7 @@ async def list_files(version: str, access: Runner) -> FileList:
     tree = await (await access.version(version)).file_tree()
     return FileList(
         items=[
-            FileShape(path=path, size_bytes=file.size, digest=file.digest, is_executable=file.mode == 0o755)
+            VersionFile(path=path, size_bytes=file.size, digest=file.digest, is_executable=file.mode == 0o755)
             for path, file in sorted(tree.items())
         ]
     )

@@ -46,15 +46,6 @@ class Answer(BaseModel):
     Required except for `deny`."""
 
 
-class AnsweredApproval(BaseModel):
-    """An approval after its decision."""
-
-    approval: StoredApproval
-    """The approval in its new state."""
-    run_id: str | None
-    """The run that resumes the turn, if `resume` was requested and no approval is pending any more."""
-
-
 def to_decision(answer: Answer) -> Decision:
     """Convert the body of an answer to a decision.
 

@@ -6,7 +6,7 @@ from pydantic import BaseModel, Field
 
 from pydantic_deep._examples import EXAMPLE_ID, example_config
 from pydantic_deep.versions import MergeSide
-from pydantic_deep.views import Version
+from pydantic_deep.views import Version, VersionFile
 
 from ._fields import Id
 
@@ -20,19 +20,6 @@ class VersionPage(BaseModel):
     """The cursor of the next page; null for the last page."""
 
 
-class FileShape(BaseModel):
-    """A file of a version."""
-
-    path: str
-    """The absolute path of the file."""
-    size_bytes: int
-    """The size of the file in bytes."""
-    digest: str
-    """The digest of the contents: `sha256:` and 64 hexadecimal digits."""
-    is_executable: bool
-    """Whether the owner of the file may execute it."""
-
-
 class FileList(BaseModel):
     """The files of a version."""
 
@@ -40,7 +27,7 @@ class FileList(BaseModel):
         {'items': [{'path': '/a.txt', 'size_bytes': 2, 'digest': f'sha256:{"0" * 64}', 'is_executable': False}]}
     )
 
-    items: list[FileShape]
+    items: list[VersionFile]
     """The files, sorted by path."""
 
 

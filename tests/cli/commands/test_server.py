@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -18,6 +19,7 @@ import httpx
 import pytest
 
 from pydantic_deep.cli.commands._server import Scope
+from pydantic_deep.client import ApiError, Client
 from pydantic_deep.server._api_keys import SCOPES
 from tests.cli.conftest import PATIENCE_SECONDS, Invoke
 
@@ -64,21 +66,27 @@ def test_serve_runs_agents_of_a_module_until_sigterm(agents_module: Path, invoke
         assert rest.readline() == f'versions in ~{"/agents.db"}\n'
         assert rest.readline() == f'There is no key yet. Create one: pydantic-deep keys create NAME --store {store}\n'
         created = invoke('keys', 'create', 'laptop', '--store', store)
-        headers = {'authorization': f'Bearer {created.stdout.strip()}'}
-        with httpx.Client(base_url=found[1], headers=headers, timeout=PATIENCE_SECONDS) as client:
-            conversation = client.post('/api/conversations', json={'agent': 'analyst'}).json()['id']
-            path = f'/api/conversations/{conversation}/turns'
-            assert client.post(path, json={'prompt': 'Hi'}).json()['output'] == 'Hello.'
-            [listed] = json.loads(invoke('keys', 'list', '--store', store, '--json').stdout)
-            assert listed['last_used_at'] is not None
-            invoke('keys', 'revoke', listed['id'], '--store', store)
-            assert client.get('/api/me').status_code == 401
+        key = created.stdout.strip()
+        assert asyncio.run(output_of_a_turn(found[1], key)) == 'Hello.'
+        [listed] = json.loads(invoke('keys', 'list', '--store', store, '--json').stdout)
+        assert listed['last_used_at'] is not None
+        invoke('keys', 'revoke', listed['id'], '--store', store)
+        with pytest.raises(ApiError) as refused:
+            asyncio.run(output_of_a_turn(found[1], key))
+        assert refused.value.status == 401
         process.send_signal(signal.SIGTERM)
         assert (rest.read(), process.wait(PATIENCE_SECONDS)) == ('', 0)
     with running(agents_module, '--agents', 'house_of_agents:agents', '--store', store) as (_, rest, process):
         rest.readline()
         process.send_signal(signal.SIGTERM)
         assert (rest.read(), process.wait(PATIENCE_SECONDS)) == ('', 0)  # a key exists, so no hint is printed
+
+
+async def output_of_a_turn(url: str, key: str) -> str | None:
+    async with Client(url, key, timeout_seconds=PATIENCE_SECONDS) as client:
+        conversation = await client.conversations.create('analyst')
+        run = await client.turns.start(conversation.id, 'Hi')
+        return (await client.turns.wait(run.id)).output
 
 
 @pytest.mark.slow
