@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import anyio
 import typer
@@ -19,6 +19,7 @@ from ._server import DEFAULT_AGENT, EXIT_CODE_HELP, ConfigOption, ServedStoreOpt
 
 if TYPE_CHECKING:
     from pydantic_deep.server import AnyAgent
+    from pydantic_deep.store import SqlStore
 
 mcp_server_app = typer.Typer()
 
@@ -64,7 +65,7 @@ def _mcp(
             async with open_chosen_store(
                 url, environment, blobs=settings.blobs, wait_seconds=settings.store_wait_seconds
             ) as opened:
-                await serve_stdio(served, opened, settings, owner=environment.person)
+                await serve_stdio(served, cast('SqlStore', opened), settings, owner=environment.person)
 
         try:
             if settings.agents is None:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from mcp.server.session import ServerSession
 from mcp_types import CallToolRequestParams
 
-from pydantic_deep.server.access._ownership import Access, ServedVersion
+from pydantic_deep.server.access._ownership import Access
 
 from ._runs import Report
-
-Restore: TypeAlias = Callable[[ServedVersion], Awaitable[None]]
-"""Restores the files of a version in the directory of its conversation."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,5 +22,3 @@ class Call:
     request_id: str | int | None
     report: Report | None
     """Sends progress; `None` if the client has not asked for it."""
-    restore: Restore | None
-    """Restores files before the head moves; `None` if the server does it before the next turn."""

@@ -24,7 +24,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_deep.server.access._ownership import Access
 from pydantic_deep.server.http._errors import FAILED, ServerError, refusal_of
 
-from ._call import Call, Restore
+from ._call import Call
 from ._tools import TOOLS, ServedTool
 
 _LOGGER = logging.getLogger('pydantic_deep')
@@ -38,19 +38,18 @@ INSTRUCTIONS = (
 )
 
 
-def create_mcp_server(access: Access, *, restore: Restore | None = None) -> Server[Any]:
+def create_mcp_server(access: Access) -> Server[Any]:
     """Return a server with the tools that a caller may use.
 
     Args:
         access: The access of the caller.
-        restore: Restores the files of a version when the caller rewinds to it. By default, the next turn does.
     """
     return Server(
         'pydantic-deep',
         version=importlib.metadata.version('versioned-deep-agents'),
         instructions=INSTRUCTIONS,
         on_list_tools=partial(_list_tools, access),
-        on_call_tool=partial(_call_tool, access, restore),
+        on_call_tool=partial(_call_tool, access),
     )
 
 
@@ -59,7 +58,7 @@ async def _list_tools(access: Access, context: Context, params: PaginatedRequest
 
 
 async def _call_tool(
-    access: Access, restore: Restore | None, context: Context, params: CallToolRequestParams
+    access: Access, context: Context, params: CallToolRequestParams
 ) -> CallToolResult | InputRequiredResult:
     tool = TOOLS.get(params.name)
     if tool is None:
@@ -71,7 +70,6 @@ async def _call_tool(
         params=params,
         request_id=context.request_id,
         report=(lambda at, message: context.session.report_progress(at, None, message)) if has_token else None,
-        restore=restore,
     )
     try:
         result = await _execute(tool, call)

@@ -193,12 +193,9 @@ async def _diff(call: Call, arguments: DiffArguments) -> Result:
 
 
 async def _rewind(call: Call, arguments: RewindArguments) -> Result:
-    own = await call.access.conversation(arguments.conversation)
-    version = await call.access.version_in(own, arguments.version)
-    if call.restore is not None:
-        await call.restore(version)
-    moved = await _versions.move_head(own.id, HeadChange(version=version.id), call.access)
-    return Rewound(conversation=own.id, head=moved.id)
+    change = HeadChange(version=arguments.version)
+    moved = await _versions.move_head(arguments.conversation, change, call.access)
+    return Rewound(conversation=moved.conversation_id, head=moved.id)
 
 
 _READS: Final = ToolAnnotations(read_only_hint=True, open_world_hint=False)
