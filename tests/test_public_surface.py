@@ -112,6 +112,7 @@ def test_every_public_name_is_listed() -> None:
                 'answer_approvals',
                 'pending_approvals',
                 'render_approval',
+                'render_view',
                 'view_approval',
                 'view_diff',
             ],

@@ -21,7 +21,7 @@ from ._errors import (
     UnknownApprovalError,
 )
 from ._listing import pending_approvals
-from ._render import render_approval
+from ._render import render_approval, render_view
 from ._types import ApprovalRule, Approve, Decision, Deny, Edit, InterruptOn, PendingApproval, Respond
 from ._view import ApprovalView, ArgumentView, PreviewView, view_approval
 
@@ -54,6 +54,7 @@ __all__ = (
     'answer_approvals',
     'pending_approvals',
     'render_approval',
+    'render_view',
     'view_approval',
     'view_diff',
 )

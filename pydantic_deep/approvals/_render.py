@@ -8,7 +8,7 @@ from pydantic_deep._text.escapes import EscapedText
 from pydantic_deep._text.line_diff import diff_lines
 
 from ._types import PendingApproval
-from ._view import ArgumentView, PreviewView
+from ._view import ApprovalView, ArgumentView, PreviewView
 
 _GUTTER = '  | '
 """Prefix of each line of text from the model, so that it cannot be mistaken for a label of ours."""
@@ -20,7 +20,11 @@ def render_approval(pending: PendingApproval) -> str:
     The text contains all of `pending.view`: each argument in full and in order, then the preview. Invisible characters
     are escaped.
     """
-    view = pending.view
+    return render_view(pending.view)
+
+
+def render_view(view: ApprovalView) -> str:
+    """Return the view of a pending call as text, as `render_approval` does; a store returns views, and not calls."""
     return '\n'.join(
         [
             *([f'Subagent: {" > ".join(map(_line, view.path))}'] if view.path else []),

@@ -26,6 +26,7 @@ from pydantic_deep.cli.commands._completion import complete_version
 from pydantic_deep.cli.commands._config import config_app, mcp_app
 from pydantic_deep.cli.commands._evals import evals_app
 from pydantic_deep.cli.commands._history import history_app
+from pydantic_deep.cli.commands._mcp import mcp_server_app
 from pydantic_deep.cli.commands._memory import memory_app
 from pydantic_deep.cli.commands._models import models_app
 from pydantic_deep.cli.commands._options import (
@@ -403,6 +404,7 @@ app.add_typer(store_app)
 app.add_typer(evals_app)
 app.add_typer(skills_app)
 app.add_typer(serve_app)
+app.add_typer(mcp_server_app)
 app.add_typer(worker_app)
 app.add_typer(keys_app)
 

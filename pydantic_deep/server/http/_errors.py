@@ -240,6 +240,12 @@ def install_error_handlers(app: Starlette) -> None:
     app.add_exception_handler(Exception, _on_defect)
 
 
+def refusal_of(error: Exception) -> ServerError | None:
+    """Return the refusal for an exception of a route; `None` for a defect."""
+    refuse = next((_REFUSALS[kind] for kind in type(error).__mro__ if kind in _REFUSALS), None)
+    return None if refuse is None else refuse(error)
+
+
 _BY_STATUS: Mapping[int, ErrorType] = {400: 'invalid', **{row.status: type for type, row in _FORMATS.items()}}
 
 
@@ -248,8 +254,7 @@ async def _on_refusal(request: Request, error: Exception) -> JSONResponse:
     is_ours = isinstance(error, ServerError)  # else the router has found no route, or no method
     if isinstance(error, HTTPException) and not is_ours and (error.status_code == 404 or _not_offered(path)):
         return _error_response(request, UnknownRouteError(path))
-    refuse = next(_REFUSALS[kind] for kind in type(error).__mro__ if kind in _REFUSALS)
-    return _error_response(request, refuse(error))
+    return _error_response(request, refusal_of(error) or ServerError('failed'))
 
 
 async def _on_defect(request: Request, error: Exception) -> JSONResponse:

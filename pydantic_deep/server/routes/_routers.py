@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from . import _admin, _approvals, _compat, _conversations, _google, _page, _responses, _turns, _ui, _uploads, _versions
+from . import (
+    _admin,
+    _approvals,
+    _compat,
+    _conversations,
+    _google,
+    _mcp,
+    _page,
+    _responses,
+    _turns,
+    _ui,
+    _uploads,
+    _versions,
+)
 
 ROUTERS: tuple[APIRouter, ...] = (
     _admin.router,
@@ -17,5 +30,6 @@ ROUTERS: tuple[APIRouter, ...] = (
     _google.router,
     _responses.router,
     _ui.router,
+    _mcp.router,
     _page.router,
 )

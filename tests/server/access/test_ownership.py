@@ -124,6 +124,10 @@ CALLS: Mapping[str, Call] = {
     ),
     'DELETE /v1/conversations/{conversation}': Call(path={'conversation': 'openai_conversation'}),
     'GET /v1/conversations/{conversation}/items': Call(path={'conversation': 'openai_conversation'}),
+    'POST /mcp': Call(  # `tests/server/mcp` has the matrix of its tools
+        json=lambda ids: {'jsonrpc': '2.0', 'id': 1, 'method': 'ping'},
+        headers=lambda ids: {'accept': 'application/json, text/event-stream'},
+    ),
     'POST /ag-ui/{agent}': Call(json=lambda ids: _AG_UI),
     'POST /vercel/{agent}': Call(json=lambda ids: _VERCEL),
     'GET /vercel/{agent}/{thread}/stream': Call(headers=lambda ids: {'last-event-id': f'{ids["ui_run"]}.x.1'}),

@@ -1,0 +1,27 @@
+"""Agents over MCP (Model Context Protocol), for editors and other agents. It needs the extra `mcp`.
+
+| MCP | here |
+|---|---|
+| a call of the tool `run` | a turn, started by `start_run` as for every other API |
+| a progress notification | an event of the log of the run |
+| the other tools | the routes of `/api` with the same name, with their checks and scopes |
+| an elicitation | an approval, answered through the same route |
+| the resources of a version | the version and its files |
+| a prompt | a skill |
+
+A run belongs to the server and not to the request: if the request is cancelled or the client disconnects, the run
+continues, and `get_run` returns its result. `cancel_run` ends it.
+
+There are no sessions. Over HTTP each request is authenticated alone, so any process of a server can answer it, and a
+restart loses nothing.
+
+Defined elsewhere: MCP servers whose tools our agents use (`pydantic_deep.mcp`).
+"""
+
+try:
+    import mcp as _mcp  # pyright: ignore[reportUnusedImport] # noqa: F401
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"MCP needs {error.name!r}, which is not installed. Install the extra: `pip install 'versioned-deep-agents[mcp,server]'`.",
+        name=error.name,
+    ) from error

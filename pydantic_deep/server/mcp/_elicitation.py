@@ -1,0 +1,137 @@
+"""Approvals as forms of the client: elicitation.
+
+A client that declares it shows the form to its user. Clients of protocol versions before 2026-07-28 receive it as a
+request while the tool runs, which needs a connection in both directions: standard input and output. Later ones receive
+it as the result of the call, and repeat the call with the answer, which works over HTTP too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from mcp.server.session import ServerSession
+from mcp.shared.exceptions import MCPError
+from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult, InputRequiredResult
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from pydantic_deep.server.http._errors import ServerError
+from pydantic_deep.server.routes import _approvals, _turns
+from pydantic_deep.server.schemas._approvals import Answer
+
+from ._call import Call
+from ._runs import run_result, wait_for_run
+from ._shapes import PendingCall, RunResult
+
+FORM: Final[dict[str, Any]] = {
+    'type': 'object',
+    'properties': {
+        'decision': {'type': 'string', 'title': 'Decision', 'enum': ['approve', 'deny']},
+        'reason': {'type': 'string', 'title': 'Reason', 'description': 'The agent receives it if you deny the call.'},
+    },
+    'required': ['decision'],
+}
+"""The form. Other decisions need the tool `answer_approval`."""
+
+
+async def finish(call: Call, run_id: str, *, seconds: float) -> RunResult | InputRequiredResult:
+    """Wait for a run, show its approvals to the person if the client can, and continue with the answers.
+
+    Args:
+        call: The call.
+        run_id: The run.
+        seconds: The maximum time to wait for each run. Forms are waited for without a limit.
+    """
+    while True:
+        run = await wait_for_run(call.access, run_id, seconds=seconds, report=call.report)
+        result = run_result(call.access, run)
+        if call.params.request_state == run_id or not result.approvals or not _can_ask(call):
+            return result
+        if _repeats_calls(call.session):
+            return _ask_by_result(run.id, result.approvals)
+        resumed = await _ask_for_all(call, result.approvals)
+        if resumed is None:
+            return run_result(call.access, await _turns.read_run(run_id, call.access))
+        run_id = resumed
+
+
+async def continued_run(call: Call) -> str | None:
+    """Answer approvals with the forms in a repeated call, and return the run to wait for; `None` for a first call.
+
+    The id of the run comes from the client, so it is checked like any other.
+    """
+    run_id = call.params.request_state
+    if run_id is None:
+        return None
+    if not call.access.has('approve'):
+        raise ServerError('forbidden', 'Answering approvals requires a key with the scope `approve`.')
+    given = call.params.input_responses or {}
+    for pending in run_result(call.access, await _turns.read_run(run_id, call.access)).approvals:
+        response = given.get(pending.approval)
+        answer = _answer_of(pending, response) if isinstance(response, ElicitResult) else None
+        if answer is not None:
+            run_id = await _answer(call, pending, answer) or run_id
+    return run_id
+
+
+async def _ask_for_all(call: Call, pending: Sequence[PendingCall]) -> str | None:
+    """Show a form for each call, and return the run that resumes after the last one; `None` if one was dismissed."""
+    resumed: str | None = None
+    for shown in pending:
+        try:
+            answer = _answer_of(shown, await call.session.elicit_form(_message(shown), FORM, call.request_id))
+        except MCPError:  # the client cannot show the form now: the approval stays pending
+            return None
+        if answer is None:
+            return None
+        resumed = await _answer(call, shown, answer)
+    return resumed
+
+
+async def _answer(call: Call, pending: PendingCall, answer: Answer) -> str | None:
+    """Answer an approval through the route, and return the run that resumes with it, if it was the last one."""
+    return (await _approvals.answer_approval(pending.approval, answer, call.access, resume=True)).run_id
+
+
+def _can_ask(call: Call) -> bool:
+    """Return whether the caller may approve, the client shows forms, and this connection can transport them."""
+    capabilities = call.session.client_capabilities
+    if not call.access.has('approve') or capabilities is None or capabilities.elicitation is None:
+        return False
+    declared = capabilities.elicitation
+    has_forms = declared.form is not None or declared.url is None  # older clients declare an empty object
+    return has_forms and (_repeats_calls(call.session) or call.session.can_send_request)
+
+
+def _repeats_calls(session: ServerSession) -> bool:
+    """Return whether the client receives forms as results, and repeats the call with the answers."""
+    return session.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+
+def _ask_by_result(run_id: str, pending: Sequence[PendingCall]) -> InputRequiredResult:
+    """Return the result that asks the client for answers and for a repetition of the call."""
+    return InputRequiredResult(
+        input_requests={
+            shown.approval: ElicitRequest(
+                params=ElicitRequestFormParams(message=_message(shown), requested_schema=FORM)
+            )
+            for shown in pending
+        },
+        request_state=run_id,
+    )
+
+
+def _answer_of(pending: PendingCall, result: ElicitResult) -> Answer | None:
+    """Return the answer in a filled form; `None` if it was dismissed, or has no decision.
+
+    A dismissed form leaves the approval pending: it is no decision about the call.
+    """
+    content = result.content or {}
+    decision, reason = content.get('decision'), content.get('reason')
+    if result.action != 'accept' or decision not in ('approve', 'deny'):
+        return None
+    return Answer(decision=decision, reason=str(reason) if reason else None, digest=pending.digest)
+
+
+def _message(pending: PendingCall) -> str:
+    return f'The agent asks for permission.\n\n{pending.call}'

@@ -1,0 +1,104 @@
+"""`create_mcp_server`: the MCP server of one caller, for every transport."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+from functools import partial
+from typing import Any, TypeAlias
+
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    INVALID_PARAMS,
+    CallToolRequestParams,
+    CallToolResult,
+    InputRequiredResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+    TextContent,
+)
+from pydantic import BaseModel, ValidationError
+
+from pydantic_deep.server.access._ownership import Access
+from pydantic_deep.server.http._errors import FAILED, ServerError, refusal_of
+
+from ._call import Call
+from ._tools import TOOLS, ServedTool
+
+_LOGGER = logging.getLogger('pydantic_deep')
+
+Context: TypeAlias = ServerRequestContext[Any, Any]
+
+
+INSTRUCTIONS = (
+    'Runs deep agents. `run` starts a task; each turn ends with a version. An agent may pause for approvals, which the '
+    'user decides.'
+)
+
+
+def create_mcp_server(access: Access) -> Server[Any]:
+    """Return a server with the tools that a caller may use.
+
+    Args:
+        access: The access of the caller.
+    """
+    return Server(
+        'pydantic-deep',
+        version=importlib.metadata.version('versioned-deep-agents'),
+        instructions=INSTRUCTIONS,
+        on_list_tools=partial(_list_tools, access),
+        on_call_tool=partial(_call_tool, access),
+    )
+
+
+async def _list_tools(access: Access, context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
+    return ListToolsResult(tools=[tool.definition() for tool in TOOLS.values() if access.has(tool.scope)])
+
+
+async def _call_tool(
+    access: Access, context: Context, params: CallToolRequestParams
+) -> CallToolResult | InputRequiredResult:
+    tool = TOOLS.get(params.name)
+    if tool is None:
+        raise MCPError(INVALID_PARAMS, f'There is no such tool. Tools: {", ".join(TOOLS)}.')
+    has_token = context.meta is not None and context.meta.get('progress_token') is not None
+    call = Call(
+        access=access,
+        session=context.session,
+        params=params,
+        request_id=context.request_id,
+        report=(lambda at, message: context.session.report_progress(at, None, message)) if has_token else None,
+    )
+    try:
+        result = await _execute(tool, call)
+    except Exception as error:  # outermost boundary: a failed call must not end the connection
+        refusal = refusal_of(error)
+        if refusal is None:
+            _LOGGER.exception('The MCP tool %s failed', tool.name)
+        message = FAILED if refusal is None else refusal.message
+        return CallToolResult(content=[TextContent(text=message)], is_error=True)
+    if isinstance(result, InputRequiredResult):
+        return result
+    text = result.model_dump_json(exclude_none=True)
+    structured = result.model_dump(mode='json', exclude_none=True)
+    return CallToolResult(content=[TextContent(text=text)], structured_content=structured)
+
+
+async def _execute(tool: ServedTool, call: Call) -> BaseModel | InputRequiredResult:
+    if not call.access.has(tool.scope):
+        raise ServerError('forbidden', f'This requires a key with the scope `{tool.scope}`.')
+    try:
+        arguments = tool.arguments.model_validate(call.params.arguments or {})
+    except ValidationError as error:
+        raise ServerError('invalid', _explain(tool, error)) from None
+    return await tool.execute(call, arguments)
+
+
+def _explain(tool: ServedTool, error: ValidationError) -> str:
+    """Describe the invalid arguments, without their values, which may contain a secret."""
+    problems = '; '.join(
+        f'{".".join(map(str, problem["loc"])) or "arguments"}: {problem["msg"]}' for problem in error.errors()[:3]
+    )
+    return f'The arguments of `{tool.name}` are invalid: {problems}. Its arguments: {", ".join(tool.arguments.model_fields)}.'

@@ -1,0 +1,246 @@
+"""Arguments and results of the tools, and their JSON Schemas. They are short: each client pays for them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue
+
+from pydantic_deep.server.schemas._fields import Id, Name, Reason
+from pydantic_deep.store import VersionKind, VersionState
+from pydantic_deep.views import RunState
+
+WAIT_SECONDS = 50
+"""Default time that a tool waits for a run. Several clients give up after 60 seconds without a result."""
+
+MAX_WAIT_SECONDS = 3600
+"""Maximum time that a tool waits for a run."""
+
+
+class _Arguments(BaseModel):
+    model_config = ConfigDict(extra='forbid', use_attribute_docstrings=True)
+
+
+class _Waiting(_Arguments):
+    wait_seconds: Annotated[float, Field(ge=0, le=MAX_WAIT_SECONDS)] = WAIT_SECONDS
+    """How long to wait for the end of the run."""
+
+
+class RunArguments(_Waiting):
+    """Arguments of `run`."""
+
+    prompt: Annotated[str, Field(min_length=1)]
+    """The task."""
+    agent: Name | None = None
+    """The agent of a new conversation. Required if there are several."""
+    conversation: Id | None = None
+    """The conversation to continue. Default: a new one."""
+    from_version: Id | None = None
+    """The version to start from. Default: the head of the conversation."""
+    branch: Name | None = None
+    """A name for a new branch."""
+
+
+class RunIdArguments(_Waiting):
+    """Arguments of tools that wait for a run."""
+
+    run: Id
+    """The id of the run."""
+
+
+class CancelArguments(_Arguments):
+    """Arguments of `cancel_run`."""
+
+    run: Id
+    """The id of the run."""
+
+
+class ListApprovalsArguments(_Arguments):
+    """Arguments of `list_approvals`."""
+
+    conversation: Id | None = None
+    """Only approvals of this conversation."""
+
+
+class AnswerArguments(_Waiting):
+    """Arguments of `answer_approval`."""
+
+    approval: Id
+    """The id of the approval."""
+    decision: Literal['approve', 'edit', 'deny', 'respond']
+    """`edit` runs the call with `args`; `respond` returns `content` instead of running it."""
+    digest: Annotated[str, Field(min_length=64, max_length=64)] | None = None
+    """The digest of the approval as the person saw it. Required except for `deny`."""
+    args: dict[str, JsonValue] | None = None
+    """For `edit`: the complete arguments."""
+    content: JsonValue = None
+    """For `respond`: the result."""
+    reason: Reason | None = None
+    """The reason for the decision."""
+
+
+class LogArguments(_Arguments):
+    """Arguments of `log`."""
+
+    conversation: Id | None = None
+    """List the versions of this conversation. Default: list conversations."""
+    steps: bool = False
+    """Include versions within turns."""
+    limit: Annotated[int, Field(ge=1, le=200)] = 20
+    """Maximum number of items."""
+    cursor: Annotated[str, Field(pattern='^[0-9]{1,18}$')] | None = None
+    """The cursor of the previous page."""
+
+
+class DiffArguments(_Arguments):
+    """Arguments of `diff`."""
+
+    version: Id
+    """The version."""
+    to: Id | None = None
+    """The version to compare with. Default: compare the parent with `version`."""
+
+
+class RewindArguments(_Arguments):
+    """Arguments of `rewind`."""
+
+    conversation: Id
+    """The conversation."""
+    version: Id
+    """The version from which the next turn continues."""
+
+
+class PendingCall(BaseModel):
+    """A call that needs a decision."""
+
+    approval: str
+    tool: str
+    call: str
+    """The complete call, with invisible characters escaped."""
+    decisions: list[Literal['approve', 'edit', 'deny', 'respond']]
+    digest: str
+    conversation: str
+    version: str
+
+
+class RunResult(BaseModel):
+    """A run."""
+
+    run: str
+    conversation: str
+    agent: str
+    state: RunState
+    version: str | None
+    output: str | None
+    error: str | None
+    approvals: list[PendingCall]
+    next: str | None
+    """How to continue."""
+
+
+class Approvals(BaseModel):
+    """Pending approvals."""
+
+    approvals: list[PendingCall]
+
+
+class Answered(BaseModel):
+    """An approval after its decision, and the run that resumed with it."""
+
+    approval: str
+    status: str
+    run: RunResult | None
+    next: str | None
+    """How to continue."""
+
+
+class LoggedConversation(BaseModel):
+    """A conversation."""
+
+    conversation: str
+    agent: str
+    name: str | None
+    head: str | None
+    created_at: AwareDatetime
+
+
+class LoggedVersion(BaseModel):
+    """A version."""
+
+    version: str
+    parent: str | None
+    kind: VersionKind
+    state: VersionState
+    branch: str
+    prompt: str | None
+    files_changed: list[str] | None
+    is_head: bool
+    created_at: AwareDatetime
+
+
+class Log(BaseModel):
+    """Conversations or versions, newest first."""
+
+    conversations: list[LoggedConversation] | None = None
+    versions: list[LoggedVersion] | None = None
+    cursor: str | None
+    """The cursor of the next page."""
+
+
+class ChangedFile(BaseModel):
+    """A file that differs."""
+
+    path: str
+    kind: str
+    diff: str | None
+    """A unified diff; absent if the file is not text, or the diffs are too long."""
+
+
+class DiffResult(BaseModel):
+    """The differences from one version to another."""
+
+    before: str
+    after: str
+    files: list[ChangedFile]
+    messages_added: int
+    messages_removed: int
+    note: str | None
+    """What the result omits."""
+
+
+class Rewound(BaseModel):
+    """A conversation and its new head."""
+
+    conversation: str
+    head: str
+
+
+def schema_of(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the JSON Schema of a model without titles and null: results omit null, and arguments may be omitted."""
+    return _compact(model.model_json_schema())
+
+
+def _compact(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return an object schema of a model, its definitions included."""
+    kept = {name: value for name, value in schema.items() if name not in ('title', 'description')}
+    if 'properties' in kept:
+        fields: dict[str, dict[str, Any]] = kept['properties']
+        optional = {name for name, field in fields.items() if _NULL in field.get('anyOf', ())}
+        kept['properties'] = {name: _compact_field(field) for name, field in fields.items()}
+        kept['required'] = [name for name in kept.get('required', ()) if name not in optional]
+    if '$defs' in kept:
+        kept['$defs'] = {name: _compact(model) for name, model in kept['$defs'].items()}
+    return kept
+
+
+def _compact_field(field: dict[str, Any]) -> dict[str, Any]:
+    kept = {name: value for name, value in field.items() if name not in ('title', 'anyOf')}
+    if kept.get('default', _NULL) is None:
+        del kept['default']
+    others: list[dict[str, Any]] = [option for option in field.get('anyOf', ()) if option != _NULL]
+    if len(others) > 1:
+        return {'anyOf': others, **kept}
+    return {**(others[0] if others else {}), **kept}
+
+
+_NULL: Final = {'type': 'null'}
