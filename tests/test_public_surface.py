@@ -386,6 +386,7 @@ def test_every_public_name_is_listed() -> None:
                 'run_worker',
                 'serve',
             ],
+            'pydantic_deep.server.mcp.stdio': ['serve_stdio'],
             'pydantic_deep.skills': [
                 'BUNDLED_SKILLS',
                 'BackendSkills',

@@ -55,7 +55,7 @@ def _mcp(
     with exit_on_error():
         settings = load_server_settings(config, {'agents': agents, 'store': store, 'work_dir': work_dir})
         try:
-            from pydantic_deep.server.mcp._stdio import serve_stdio
+            from pydantic_deep.server.mcp.stdio import serve_stdio
         except ModuleNotFoundError as error:
             raise error_exit(str(error), USAGE_ERROR_CODE) from None
         from pydantic_deep.server import InvalidAgentsError, import_agents

@@ -17,6 +17,7 @@ from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep import create_deep_agent
 from pydantic_deep.server import AnyAgent, KeyScope
+from pydantic_deep.server.access._identity import caller_with_key
 from pydantic_deep.server.access._ownership import Access
 from pydantic_deep.server.mcp._server import create_mcp_server
 from pydantic_deep.testing import Answer, ScriptedModel, call
@@ -57,7 +58,7 @@ async def access_of(served: Served, *scopes: KeyScope, **options: Any) -> Access
     """Return the access of a new key, by default of ada with `run` and `approve`."""
     key = await served.state.keys.find(await served.key(*(scopes or ('run', 'approve')), **options))
     assert key is not None
-    return Access(state=served.state, key=key)
+    return Access(state=served.state, caller=caller_with_key(key))
 
 
 @asynccontextmanager
