@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Final
 
 import anyio
 from mcp.server.stdio import stdio_server
 
 from pydantic_deep.server._agents import AnyAgent
-from pydantic_deep.server._api_keys import ApiKey
 from pydantic_deep.server._app import create_app
 from pydantic_deep.server._settings import ServerSettings
+from pydantic_deep.server.access._identity import Caller, Identity
 from pydantic_deep.server.access._ownership import Access
 from pydantic_deep.store import SqlStore
 
 from ._server import create_mcp_server
 
 KEY_ID: Final = 'mcp-stdio'
-"""The id of the key of the person, which is in no store: whoever starts the process is its only caller."""
+"""The account that the limits count, which no key has: whoever starts the process is its only caller."""
 
 
 async def serve_stdio(
@@ -44,17 +43,8 @@ async def serve_stdio(
         stdout: The output. Default: that of the process.
     """
     app = create_app(agents, store, settings)
-    key = ApiKey(
-        id=KEY_ID,
-        name=KEY_ID,
-        owner=owner,
-        digest='',
-        scopes=('run', 'approve'),
-        agents=None,
-        created_at=datetime.now(UTC),
-        expires_at=None,
-    )
+    caller = Caller(identity=Identity(owner=owner), account=KEY_ID, has_key=False)
     async with app.router.lifespan_context(app):
-        server = create_mcp_server(Access(state=app.state.server, key=key))
+        server = create_mcp_server(Access(state=app.state.server, caller=caller))
         async with stdio_server(stdin, stdout) as (read, write):
             await server.run(read, write, server.create_initialization_options())

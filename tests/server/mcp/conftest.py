@@ -55,9 +55,7 @@ def agents(gate: Gate) -> Mapping[str, AnyAgent]:
 
 async def access_of(served: Served, *scopes: KeyScope, **options: Any) -> Access:
     """Return the access of a new key, by default of ada with `run` and `approve`."""
-    key = await served.state.keys.find(await served.key(*(scopes or ('run', 'approve')), **options))
-    assert key is not None
-    return Access(state=served.state, key=key)
+    return await served.access(await served.key(*(scopes or ('run', 'approve')), **options))
 
 
 @asynccontextmanager
