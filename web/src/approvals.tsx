@@ -85,10 +85,10 @@ export function ApprovalCard({ card, isInbox = false }: { card: Card; isInbox?: 
     {form === 'edit' && isOpen && <EditForm approval={approval} answer={answer} close={() => { setForm(null); root.current!.focus(); }} />}
     <div class="acts" hidden={form !== null}>
       {takes('approve') && <button type="button" class="main" data-act="approve" disabled={!isOpen} onClick={click(() => void answer({ decision: 'approve' }))}><Icon name="check" />Approve <kbd>y</kbd></button>}
-      {repeated !== null && <button type="button" data-act="repeat" disabled={!isOpen} title="Later calls are approved without asking, until you close this tab or end it above the prompt." onClick={click(approveAll)}>
-        {approval.repeat!.kind === 'tool' ? <>Approve each <Pieces of={view.tool} /></> : `Approve this ${approval.repeat!.kind}`} in this conversation <kbd>Y</kbd></button>}
       {takes('deny') && <button type="button" data-act="deny" disabled={!isOpen} onClick={click(() => setForm('deny'))}><Icon name="close" />{isQuestion ? 'Decline' : 'Deny'} <kbd>n</kbd></button>}
       {takes('edit') && <button type="button" data-act="edit" disabled={!isOpen} onClick={click(() => setForm('edit'))}><Icon name="edit" />Edit <kbd>e</kbd></button>}
+      {repeated !== null && <button type="button" data-act="repeat" disabled={!isOpen} title="Later calls are approved without asking, until you close this tab or end it above the prompt." onClick={click(approveAll)}>
+        {approval.repeat!.kind === 'tool' ? <>Approve each <Pieces of={view.tool} /></> : `Approve this ${approval.repeat!.kind}`} in this conversation <kbd>Y</kbd></button>}
     </div>
   </article>;
 }
