@@ -48,7 +48,7 @@ MAX_CHANGES = 10
 """Maximum number of changed protected files to list in a notice."""
 
 
-CHANGES_PROTECTED = 'This call changes a protected file.'
+CHANGES_PROTECTED = 'This call may change a protected file.'
 """The notice for a call that changes a file for which rules and grants never suffice."""
 
 CHECK_FAILED = 'It could not be checked whether this call requires approval.'

@@ -386,6 +386,7 @@ Tool: write_file
 Argument path: /subscribers.txt
 Argument content:
   | Ann
+Notice: This call may change a protected file.
 Preview (diff):
   | --- /dev/null
   | +++ b/subscribers.txt

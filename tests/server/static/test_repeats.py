@@ -87,7 +87,7 @@ async def test_other_tools_and_calls_with_a_notice_are_still_asked(open_page: Op
     script.next = [write('/AGENTS.md')]
     await seen.send('third')
     await expect(seen.page.locator('.pending .card:not(.settled) .warn')).to_have_text(
-        'This call changes a protected file.'
+        'This call may change a protected file.'
     )
     await expect(seen.page.locator('.pending [data-act=repeat]:enabled')).to_have_count(0)
 
