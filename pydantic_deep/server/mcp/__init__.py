@@ -6,6 +6,8 @@
 | a progress notification | an event of the log of the run |
 | the other tools | the routes of `/api` with the same name, with their checks and scopes |
 | an elicitation | an approval, answered through the same route |
+| a resource | a version, or a file of it |
+| a prompt | a skill of an agent |
 
 A run belongs to the server and not to the request: if the request is cancelled or the client disconnects, the run
 continues, and `get_run` returns its result. `cancel_run` ends it.

@@ -68,11 +68,9 @@ async def _report_calls(run: ServerRun, report: Report, keepalive_seconds: float
     with suppress(LogDiscardedError):  # another process continues the run from its beginning
         async for batch in run.log.batches(idle_seconds=keepalive_seconds):
             events = [decode_entry(entry) for _, entry in batch]
-            calls = [event for event in events if isinstance(event, ToolCallEvent)]
-            for call in calls:
-                progress, message = progress + 1, ' > '.join((*call.path, call.name))
-                await report(progress, message)
-            if not batch:
+            calls = [' > '.join((*event.path, event.name)) for event in events if isinstance(event, ToolCallEvent)]
+            news = calls if batch else [message]
+            for message in news:
                 progress += 1
                 await report(progress, message)
 

@@ -25,6 +25,7 @@ from pydantic_deep.server.access._ownership import Access
 from pydantic_deep.server.http._errors import FAILED, ServerError, refusal_of
 
 from ._call import Call
+from ._documents import get_prompt, list_prompts, list_resources, list_templates, read_resource
 from ._tools import TOOLS, ServedTool
 
 _LOGGER = logging.getLogger('pydantic_deep')
@@ -39,7 +40,7 @@ INSTRUCTIONS = (
 
 
 def create_mcp_server(access: Access) -> Server[Any]:
-    """Return a server with the tools that a caller may use.
+    """Return a server with the tools, resources and prompts that a caller may use.
 
     Args:
         access: The access of the caller.
@@ -50,6 +51,11 @@ def create_mcp_server(access: Access) -> Server[Any]:
         instructions=INSTRUCTIONS,
         on_list_tools=partial(_list_tools, access),
         on_call_tool=partial(_call_tool, access),
+        on_list_resources=partial(list_resources, access),
+        on_list_resource_templates=partial(list_templates, access),
+        on_read_resource=partial(read_resource, access),
+        on_list_prompts=partial(list_prompts, access),
+        on_get_prompt=partial(get_prompt, access),
     )
 
 

@@ -181,7 +181,9 @@ async def _diff(call: Call, arguments: DiffArguments) -> Result:
         left -= size if is_shown else 0
         omitted += not is_shown
         files.append(ChangedFile(path=file.path, kind=file.kind, diff=file.diff if is_shown else None))
-    note = f'The diffs of {omitted} files are omitted: together they would be too long. See them on the page.'
+    note = (
+        f'The diffs of {omitted} files are omitted: together they would be too long. Read the resources of the files.'
+    )
     return DiffResult(
         before=found.before,
         after=found.after,

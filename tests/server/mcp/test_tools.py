@@ -230,7 +230,7 @@ async def test_diff_that_is_too_long_says_what_it_omits(client: Client, monkeypa
     found = result_of(await client.call_tool('diff', {'version': root, 'to': done['version']}))
     assert ['diff' in file for file in found['files']] == [True, False]
     assert found['note'] == snapshot(
-        'The diffs of 1 files are omitted: together they would be too long. See them on the page.'
+        'The diffs of 1 files are omitted: together they would be too long. Read the resources of the files.'
     )
 
 
