@@ -88,7 +88,7 @@ async def test_preview_shows_the_resolved_path(root: Path):
     (pending,) = pending_approvals(asked.output)
     assert pending.preview is not None
     assert list(pending.preview.files) == ['/.git/config']
-    assert str(pending.preview).startswith('--- a/.git/config\n')
+    assert str(pending.preview).startswith('This call may change a protected file.\n--- a/.git/config\n')
     answers = answer_approvals(asked.output, {pending.id: Approve()})
     await agent.run(message_history=asked.all_messages(), deferred_tool_results=answers, deps=deps)
     assert (root / '.git' / 'config').read_text() == 'ours\n'
