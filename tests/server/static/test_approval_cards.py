@@ -243,7 +243,7 @@ async def test_approval_sends_the_digest_of_the_shown_call(
     card = card_of(page, approval)
     await expect(card).to_have_attribute('data-digest', approval['view']['digest'])
     await card.evaluate("(card) => { card.dataset.digest = '0'.repeat(64); }")
-    await card.get_by_role('button', name='Approve').click()
+    await card.locator('[data-act=approve]').click()
     await expect(page.locator('#problem')).to_contain_text('has changed since it was shown')
     assert [each['status'] for each in (await client.get('/api/approvals')).json()['items']] == ['pending']
 
