@@ -36,6 +36,9 @@ class Reviewed:
 
 
 REVIEWED: Mapping[str, Reviewed] = {
+    'agent-client-protocol': Reviewed(
+        says='', licence='Apache-2.0', source='https://github.com/agentclientprotocol/python-sdk/blob/main/LICENSE'
+    ),
     'google-re2': Reviewed(
         says='BSD License', licence='BSD-3-Clause', source='https://github.com/google/re2/blob/main/LICENSE'
     ),

@@ -20,6 +20,7 @@ from typer.core import TyperGroup
 from pydantic_deep._text.escapes import visible
 from pydantic_deep.cli.approvals._policy import ApprovalMode
 from pydantic_deep.cli.chat._chat import VERBS, chat
+from pydantic_deep.cli.commands._acp import acp_app
 from pydantic_deep.cli.commands._approvals import approvals_app
 from pydantic_deep.cli.commands._branching import changes_app
 from pydantic_deep.cli.commands._completion import complete_version
@@ -405,6 +406,7 @@ app.add_typer(evals_app)
 app.add_typer(skills_app)
 app.add_typer(serve_app)
 app.add_typer(mcp_server_app)
+app.add_typer(acp_app)
 app.add_typer(worker_app)
 app.add_typer(keys_app)
 

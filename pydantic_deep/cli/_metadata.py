@@ -7,3 +7,6 @@ DIRECTORY = 'directory'
 
 SETTINGS = 'settings'
 """The key of the settings of the agent."""
+
+SESSION = 'session'
+"""The key of the id of the editor's session that created a version (`pydantic-deep acp`)."""

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import anyio
 from pydantic_ai import RunCancelled, UserError
+from pydantic_ai.messages import BinaryContent
 from pydantic_ai.models import Model
 from rich.console import Console
 from rich.text import Text
@@ -168,15 +169,25 @@ class ChatSession:
             plan: Whether to switch plan mode on or off. `None` leaves it as it is, and is on for the first prompt of a
                 chat with `--plan`.
         """
-        plan, self._plans = self._plans if plan is None else plan, None
         attached = await attach(text, self.runtime.backend, self.runtime.directory)
         for notice in attached.notices:
             self.warn(notice)
+        await self.send(attached.text, attached.images, plan=plan)
+
+    async def send(self, text: str, images: Sequence[BinaryContent] = (), *, plan: bool | None = None) -> None:
+        """Run a turn with a text as it is, the loaded skills, and images.
+
+        Args:
+            text: The text.
+            images: The images.
+            plan: As for `prompt`.
+        """
+        plan, self._plans = self._plans if plan is None else plan, None
         tip = self.conversation.tip
         if tip is not None and tip.state == 'awaiting_approval':  # the user interrupted the turn at a prompt
             await self.conversation.abandon_pending(tip)
-        texts = '\n\n'.join([*self._loaded, attached.text])
-        task: Prompt = [texts, *attached.images] if attached.images else texts
+        texts = '\n\n'.join([*self._loaded, text])
+        task: Prompt = [texts, *images] if images else texts
         branch, self.next_branch, self._loaded = self.next_branch, None, []
         await self.present(partial(run_turn, self.conversation, task, branch=branch, plan=plan))
 
@@ -221,7 +232,7 @@ class ChatSession:
         """Handle a line. Print the failure of a turn or a verb: the chat continues."""
         try:
             if line.startswith('/'):
-                await self._run_verb(line)
+                await self.run_verb(line)
             elif line.startswith('!'):
                 await self._run_command(line[1:].strip())
             elif line:
@@ -237,7 +248,15 @@ class ChatSession:
             message = first_line(f'{type(error).__name__}: {error}', MAX_CHARS)
             self.print(Text(f'Unexpected error: {message} The chat continues.', 'bold red'))
 
-    async def _run_verb(self, line: str) -> None:
+    async def run_verb(self, line: str) -> None:
+        """Run a verb, or load the skill of this name.
+
+        Args:
+            line: The line, which starts with a slash.
+
+        Raises:
+            WrongVerbError: The verb has other arguments, or cannot be used now.
+        """
         name, _, rest = line[1:].partition(' ')
         verb = self.verbs.find(name)
         if verb is not None:

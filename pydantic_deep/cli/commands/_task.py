@@ -47,6 +47,10 @@ class AgentOptions:
     no_project_config: bool
 
     def configure(self, environment: Environment) -> tuple[Settings, Extras]:
+        """Call `load` outside of an event loop."""
+        return anyio.run(self.load, environment)
+
+    async def load(self, environment: Environment) -> tuple[Settings, Extras]:
         """Return the settings of the agent, and its configured rules and MCP servers.
 
         Raises:
@@ -64,7 +68,7 @@ class AgentOptions:
             max_cost=self.max_cost,
             skills=self.skills or (),
         )
-        effective = anyio.run(load_configuration, options, environment)
+        effective = await load_configuration(options, environment)
         extras = effective.extras
         settings = Settings(
             directory=str(self.directory),

@@ -92,7 +92,7 @@ def render_call(call: ToolCallEvent, result: ToolResultEvent | None = None, *, i
     if is_named and call.path:
         text.append(f'{first_line(call.path[-1], NAME_CHARS)} ', 'magenta')
     text.append(escape_invisible(call.name), 'bold')
-    arguments = ' '.join(_main_arguments(_parse_args(call.args)))
+    arguments = ' '.join(main_arguments(parse_args(call.args)))
     if arguments:
         text.append(f' {arguments}')
     if result:
@@ -253,7 +253,7 @@ def render_pause(approvals: Sequence[Approval], end: EndEvent) -> Text:
     return Text(f'Paused: {calls} approval. Answer with: {command}', 'bold yellow')
 
 
-def _parse_args(args: str) -> dict[str, JsonValue]:
+def parse_args(args: str) -> dict[str, JsonValue]:
     """Return the arguments of a call. Without a JSON object, the whole text is one argument."""
     try:
         parsed: JsonValue = from_json(args or '{}')
@@ -262,7 +262,7 @@ def _parse_args(args: str) -> dict[str, JsonValue]:
     return parsed if isinstance(parsed, dict) else {'args': args}
 
 
-def _main_arguments(args: Mapping[str, JsonValue]) -> Iterator[str]:
+def main_arguments(args: Mapping[str, JsonValue]) -> Iterator[str]:
     """Yield the two main arguments, or else the first text."""
     known = [args[name] for name in _MAIN_ARGUMENTS if name in args]
     texts = [value for value in known or args.values() if isinstance(value, str) and value]

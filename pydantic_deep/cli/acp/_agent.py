@@ -1,0 +1,384 @@
+"""The methods of the protocol: they open, find and close sessions, and pass prompts to them."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from acp import PROTOCOL_VERSION, RequestError
+from acp.schema import (
+    AgentCapabilities,
+    AuthenticateResponse,
+    ClientCapabilities,
+    CloseSessionResponse,
+    ForkSessionResponse,
+    Implementation,
+    InitializeResponse,
+    ListSessionsResponse,
+    LoadSessionResponse,
+    McpCapabilities,
+    NewSessionResponse,
+    PromptCapabilities,
+    PromptResponse,
+    ResumeSessionResponse,
+    SessionCapabilities,
+    SessionCloseCapabilities,
+    SessionForkCapabilities,
+    SessionInfo,
+    SessionListCapabilities,
+    SessionResumeCapabilities,
+    SetSessionModeResponse,
+)
+from anyio.abc import TaskGroup
+from pydantic_ai import UserError
+
+from pydantic_deep.cli._environment import Environment
+from pydantic_deep.cli._metadata import DIRECTORY, SESSION
+from pydantic_deep.cli.approvals._policy import ApprovalMode
+from pydantic_deep.cli.history._reader import VersionReader
+from pydantic_deep.cli.history._revisions import Revisions
+from pydantic_deep.cli.render._log import PROMPT_CHARS, summarize
+from pydantic_deep.cli.render._terminal_text import first_line
+from pydantic_deep.cli.turn._conversation import Conversation, PendingVersionError, open_conversation
+from pydantic_deep.cli.turn._failures import describe_failure
+from pydantic_deep.cli.turn._runtime import Extras, Settings, check_runtime, create_runtime
+from pydantic_deep.errors import DeepAgentError
+from pydantic_deep.store import Store, VersionFilter, VersionRecord, new_id
+from pydantic_deep_backends import BackendError
+
+from ._mcp_servers import EditorMcpServer, with_mcp_servers
+from ._prompts import Block, parse_prompt
+from ._session import Client, EditorSession
+
+logger = logging.getLogger(__name__)
+
+Configure: TypeAlias = Callable[[Path], Awaitable[tuple[Settings, Extras]]]
+"""Returns the configuration of the agent for a directory."""
+
+MAX_SESSIONS: Final = 100
+"""Maximum number of sessions that `session/list` returns, newest first."""
+
+MAX_VERSIONS: Final = 5_000
+"""Maximum number of versions, newest first, in which sessions are looked for."""
+
+INVALID_PARAMS: Final = -32602
+NOT_FOUND: Final = -32002
+INTERNAL_ERROR: Final = -32603
+"""Codes of JSON-RPC errors. `NOT_FOUND` is defined by ACP."""
+
+MAX_CHARS: Final = 500
+"""Maximum number of characters of the message of an unexpected error."""
+
+
+class InvalidSessionError(DeepAgentError, ValueError):
+    """A session cannot be opened as the editor asks."""
+
+
+class SessionNotFoundError(DeepAgentError, LookupError):
+    """There is no session of this id."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(f'There is no session {id!r}. List the sessions, or create one.')
+
+
+@contextmanager
+def errors_as_responses() -> Any:
+    """Convert errors to JSON-RPC errors whose messages are sentences for a person."""
+    try:
+        yield
+    except SessionNotFoundError as error:
+        raise RequestError(NOT_FOUND, str(error)) from error
+    except (DeepAgentError, BackendError, UserError) as error:
+        is_invalid = isinstance(error, ValueError)
+        raise RequestError(INVALID_PARAMS if is_invalid else INTERNAL_ERROR, str(error)) from error
+    except Exception as error:
+        logger.exception('A request failed.')
+        raise RequestError(INTERNAL_ERROR, describe_failure(error).message) from error
+
+
+@dataclass(kw_only=True)
+class EditorAgent:
+    """The agent of an editor: one object for a connection, with any number of sessions."""
+
+    configure: Configure
+    """Returns the configuration of the agent for the directory of a session."""
+    environment: Environment
+    """Models and variables. It has no terminal."""
+    store: Store
+    """The store of all sessions."""
+    tasks: TaskGroup
+    """Runs the open sessions."""
+    own_agent: str | None = None
+    """The reference to the user's own agent, if any."""
+    is_persistent: bool = True
+    """Whether the store outlives the process."""
+    sessions: dict[str, EditorSession] = field(default_factory=dict[str, EditorSession], init=False)
+    """The open sessions by id."""
+    _client: Client | None = field(default=None, init=False)
+
+    def on_connect(self, conn: Any) -> None:
+        """Remember the connection to the editor."""
+        self._client = conn
+
+    async def initialize(
+        self,
+        protocol_version: int,
+        client_capabilities: ClientCapabilities | None = None,
+        client_info: Implementation | None = None,
+        **meta: Any,
+    ) -> InitializeResponse:
+        """Return the version of the protocol and the capabilities."""
+        return InitializeResponse(
+            protocol_version=PROTOCOL_VERSION,
+            agent_info=Implementation(
+                name='pydantic-deep',
+                title='Pydantic Deep',
+                version=importlib.metadata.version('versioned-deep-agents'),
+            ),
+            agent_capabilities=AgentCapabilities(
+                load_session=True,
+                prompt_capabilities=PromptCapabilities(image=True, audio=False, embedded_context=True),
+                mcp_capabilities=McpCapabilities(http=True, sse=False),
+                session_capabilities=SessionCapabilities(
+                    list=SessionListCapabilities(),
+                    fork=SessionForkCapabilities(),
+                    resume=SessionResumeCapabilities(),
+                    close=SessionCloseCapabilities(),
+                ),
+            ),
+            auth_methods=[],
+        )
+
+    async def authenticate(self, method_id: str, **meta: Any) -> AuthenticateResponse:
+        """Refuse: keys of providers are environment variables, and no method is offered."""
+        raise RequestError(
+            INVALID_PARAMS,
+            f'There is no method of authentication {method_id!r}. Set the key of a provider in the environment of the '
+            'agent, such as ANTHROPIC_API_KEY.',
+        )
+
+    async def new_session(
+        self,
+        cwd: str,
+        additional_directories: list[str] | None = None,
+        mcp_servers: Sequence[EditorMcpServer] | None = None,
+        **meta: Any,
+    ) -> NewSessionResponse:
+        """Open a session without turns. Its first version is stored with its first turn."""
+        with errors_as_responses():
+            async with self._opening(new_id(), cwd, additional_directories, mcp_servers) as session:
+                return NewSessionResponse(session_id=session.id, modes=session.modes)
+
+    async def load_session(
+        self,
+        cwd: str,
+        session_id: str,
+        mcp_servers: Sequence[EditorMcpServer] | None = None,
+        additional_directories: list[str] | None = None,
+        **meta: Any,
+    ) -> LoadSessionResponse:
+        """Open a stored session at its newest version, and send its whole dialogue before the response."""
+        with errors_as_responses():
+            async with self._opening(session_id, cwd, additional_directories, mcp_servers) as session:
+                await self._continue(session, session_id)
+                await session.replay()
+                return LoadSessionResponse(modes=session.modes)
+
+    async def resume_session(
+        self,
+        session_id: str,
+        cwd: str,
+        additional_directories: list[str] | None = None,
+        mcp_servers: Sequence[EditorMcpServer] | None = None,
+        **meta: Any,
+    ) -> ResumeSessionResponse:
+        """Open a stored session as `load_session` does, without its dialogue."""
+        with errors_as_responses():
+            async with self._opening(session_id, cwd, additional_directories, mcp_servers) as session:
+                await self._continue(session, session_id)
+                return ResumeSessionResponse(modes=session.modes)
+
+    async def fork_session(
+        self,
+        session_id: str,
+        cwd: str,
+        additional_directories: list[str] | None = None,
+        mcp_servers: Sequence[EditorMcpServer] | None = None,
+        **meta: Any,
+    ) -> ForkSessionResponse:
+        """Open a session that continues the newest version of another one. Its first turn starts a branch."""
+        with errors_as_responses():
+            async with self._opening(new_id(), cwd, additional_directories, mcp_servers) as session:
+                await self._continue(session, session_id)
+                return ForkSessionResponse(session_id=session.id, modes=session.modes)
+
+    async def list_sessions(
+        self, cwd: str | None = None, cursor: str | None = None, **meta: Any
+    ) -> ListSessionsResponse:
+        """Return the newest stored sessions of a directory, or of all directories."""
+        with errors_as_responses():
+            wanted = VersionFilter(metadata=None if cwd is None else {DIRECTORY: str(_directory(cwd))})
+            newest: dict[str, VersionRecord] = {}
+            for record in await self.store.versions(wanted, limit=MAX_VERSIONS):
+                if record.kind != 'root' and isinstance(_metadata(record).get(DIRECTORY), str):
+                    newest.setdefault(_session_of(record), record)
+            shown = dict(list(newest.items())[:MAX_SESSIONS])
+            reader = VersionReader(revisions=Revisions(store=self.store, directory=''))
+            versions = await reader.views.versions(list(shown.values()))
+            return ListSessionsResponse(
+                sessions=[
+                    SessionInfo(
+                        session_id=id,
+                        cwd=str(_metadata(record)[DIRECTORY]),
+                        title=first_line(version.name or summarize(version), PROMPT_CHARS),
+                        updated_at=version.created_at.isoformat(),
+                    )
+                    for (id, record), version in zip(shown.items(), versions, strict=True)
+                ]
+            )
+
+    async def close_session(self, session_id: str, **meta: Any) -> CloseSessionResponse:
+        """Stop the turn of a session, and close it. It can be loaded again."""
+        with errors_as_responses():
+            self._session(session_id)
+            await self._close(session_id)
+            return CloseSessionResponse()
+
+    async def set_session_mode(self, session_id: str, mode_id: str, **meta: Any) -> SetSessionModeResponse:
+        """Use another mode from the next call or prompt on."""
+        with errors_as_responses():
+            self._session(session_id).set_mode(mode_id)
+            return SetSessionModeResponse()
+
+    async def prompt(self, session_id: str, prompt: Sequence[Block], **meta: Any) -> PromptResponse:
+        """Run a turn or a command."""
+        with errors_as_responses():
+            return PromptResponse(stop_reason=await self._session(session_id).answer(parse_prompt(prompt)))
+
+    async def cancel(self, session_id: str, **meta: Any) -> None:
+        """Stop the turn of a session, if one is running."""
+        if session_id in self.sessions:
+            self.sessions[session_id].cancel()
+
+    async def close(self) -> None:
+        """Stop all turns, and close all sessions."""
+        for id in list(self.sessions):
+            await self._close(id)
+
+    @asynccontextmanager
+    async def _opening(
+        self,
+        id: str,
+        cwd: str,
+        additional_directories: Sequence[str] | None,
+        mcp_servers: Sequence[EditorMcpServer] | None,
+    ) -> AsyncGenerator[EditorSession]:
+        """Yield a session without turns, and register it if the body succeeds.
+
+        Raises:
+            InvalidSessionError: The directory does not exist, or there are additional ones.
+            ConfigurationError: A configuration file is invalid or not trusted.
+            UnusableModelError: The model cannot be used.
+            McpConfigError: An MCP server cannot be used.
+        """
+        assert self._client is not None  # noqa: S101 - requests come by the connection
+        directory = _directory(cwd)
+        if additional_directories:
+            raise InvalidSessionError('The agent works in one directory only. Open a session without additional ones.')
+        settings, extras = await self.configure(directory)
+        settings, extras = with_mcp_servers(settings, extras, mcp_servers or ())
+        runtime = create_runtime(
+            self.environment, settings, approvals=ApprovalMode.ask, own_agent=self.own_agent, extras=extras
+        )
+        await check_runtime(runtime)
+        conversation = open_conversation(runtime, settings, self.store, is_persistent=self.is_persistent)
+        conversation.metadata = {**conversation.metadata, SESSION: id}
+        session = EditorSession(id, conversation, self.environment, self._client)
+        await self.tasks.start(session.serve)
+        try:
+            yield session
+            await session.announce_commands()
+        except BaseException:
+            await session.close()
+            raise
+        if id in self.sessions:
+            await self._close(id)  # the editor opens it again
+        self.sessions[id] = session
+
+    async def _continue(self, session: EditorSession, id: str) -> None:
+        """Continue from the newest version of a session. Nothing happens if it is open and has no turn yet.
+
+        Raises:
+            SessionNotFoundError: The store has no such session.
+            InvalidSessionError: It belongs to another directory.
+        """
+        conversation = session.conversation
+        opened = self.sessions.get(id)
+        if opened is not None and opened.conversation.tip is None:
+            return
+        record = await self._newest(id, conversation) if opened is None else opened.tip().record
+        directory, own = _metadata(record).get(DIRECTORY), conversation.settings.directory
+        if directory != own:
+            raise InvalidSessionError(
+                f'The session works in {directory}, and not in {own}. Open it with that directory.'
+            )
+        try:
+            await conversation.select(record)
+        except PendingVersionError:  # its answers have been used, and the run that used them has no version
+            await conversation.select(await self.store.version(record.parent_id or record.id))
+            session.warn(
+                'A turn of this session stopped while it continued from answered calls. The session continues before it; '
+                'the files that it changed remain.'
+            )
+        conversation.is_in_directory = True  # an editor shows the directory, so turns do not work on a copy
+
+    async def _newest(self, id: str, conversation: Conversation) -> VersionRecord:
+        """Return the version that a session continues: that of the directory, or else the newest.
+
+        The directory has an earlier one after `/rewind`.
+        """
+        head = await conversation.revisions.find_head()
+        if head is not None and _session_of(head) == id:
+            return head
+        newest = await self.store.versions(VersionFilter(metadata={SESSION: id}), limit=1)
+        if newest:
+            return newest[0]
+        stored = await self.store.conversation(id)
+        if stored is None or stored.head_id is None:
+            raise SessionNotFoundError(id)
+        return await self.store.version(stored.head_id)
+
+    def _session(self, id: str) -> EditorSession:
+        if id not in self.sessions:
+            raise SessionNotFoundError(id)
+        return self.sessions[id]
+
+    async def _close(self, id: str) -> None:
+        await self.sessions.pop(id).close()
+
+
+def _directory(cwd: str) -> Path:
+    """Return the real path of a working directory.
+
+    Raises:
+        InvalidSessionError: It is not absolute, or no directory.
+    """
+    path = Path(cwd)
+    if not path.is_absolute() or not path.is_dir():
+        raise InvalidSessionError(f'The working directory {cwd!r} is no absolute path of a directory. Pass one.')
+    return path.resolve()
+
+
+def _metadata(record: VersionRecord) -> dict[str, object]:
+    return json.loads(record.metadata)
+
+
+def _session_of(record: VersionRecord) -> str:
+    """Return the session of a version. A conversation of `run` or `chat` is a session with its own id."""
+    return str(_metadata(record).get(SESSION, record.conversation_id))

@@ -1,0 +1,158 @@
+"""The streams of the protocol: one JSON document a line, on standard input and output, and nothing else there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any, BinaryIO, Final, Protocol, cast
+
+import anyio
+from acp import Agent
+from acp.core import AgentSideConnection
+from typing_extensions import TypeIs
+
+from pydantic_deep.errors import DeepAgentError
+
+from ._agent import EditorAgent
+
+MAX_LINE_BYTES: Final = 50_000_000
+"""Maximum length of a message in bytes. An image of 5 MB has 7 MB in base64; a prompt can have several."""
+
+PARSE_ERROR: Final = {'code': -32700, 'message': 'The line is no JSON document. Send one JSON-RPC message a line.'}
+INVALID_REQUEST: Final = {
+    'code': -32600,
+    'message': 'The message is no JSON-RPC message: an object with the text `method`, or the number `id` of a request.',
+}
+
+
+class NoPipeError(DeepAgentError, ValueError):
+    """Standard input or output is a file."""
+
+
+class Writer(Protocol):
+    """The part of `asyncio.StreamWriter` that is used."""
+
+    def write(self, data: bytes) -> object:
+        """Append to the output."""
+        ...
+
+    async def drain(self) -> None:
+        """Wait until the reader accepts more."""
+        ...
+
+    def close(self) -> None:
+        """Close the output."""
+        ...
+
+
+class LineTransport:
+    """The messages of a connection. A line that is no message is answered with an error, and does not end it."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: Writer) -> None:
+        """Use streams, which remain the caller's."""
+        self._reader = reader
+        self._writer = writer
+
+    async def send(self, message: dict[str, Any]) -> None:
+        """Write a message. The order of lines is that of the calls."""
+        self._writer.write(json.dumps(message, separators=(',', ':'), default=str).encode() + b'\n')
+        await self._writer.drain()
+
+    async def receive(self) -> dict[str, Any] | None:
+        """Return the next message; `None` at the end of the input."""
+        while True:
+            try:
+                line = await self._reader.readline()
+            except ValueError:  # a line longer than the limit, whose beginning is dropped
+                await self._refuse(PARSE_ERROR)
+                continue
+            if not line:
+                return None
+            try:
+                message: object = json.loads(line)
+            except (ValueError, RecursionError):
+                if line.strip():
+                    await self._refuse(PARSE_ERROR)
+                continue
+            if _is_message(message):
+                return message
+            await self._refuse(INVALID_REQUEST)
+
+    async def close(self) -> None:
+        """Close the output."""
+        self._writer.close()
+
+    async def _refuse(self, error: dict[str, Any]) -> None:
+        await self.send({'jsonrpc': '2.0', 'id': None, 'error': error})
+
+
+def _is_message(document: object) -> TypeIs[dict[str, Any]]:
+    """Return whether a document is a request, a notification or a response."""
+    if not isinstance(document, dict):
+        return False
+    message = cast('dict[str, object]', document)
+    id, method = message.get('id'), message.get('method')
+    return isinstance(id, (int, str, type(None))) and ('id' in message if method is None else isinstance(method, str))
+
+
+async def serve(agent: EditorAgent, transport: LineTransport) -> None:
+    """Answer the messages of an editor until it closes the connection. Its turns are stopped then."""
+    methods = cast(
+        'Agent', agent
+    )  # the protocol class also lists optional methods; the connection reports them as missing
+    connection = AgentSideConnection(methods, transport, listening=False, use_unstable_protocol=True)
+    try:
+        await connection.listen()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await agent.close()
+            await connection.close()
+
+
+@contextmanager
+def protected_stdio(*, stdin: int = 0, stdout: int = 1, stderr: int = 2) -> Generator[tuple[BinaryIO, BinaryIO]]:
+    """Yield files for the messages. Meanwhile, all other output goes to standard error, and other input is empty.
+
+    So `print` of a tool and the output of a child process do not get between the messages.
+
+    Args:
+        stdin: The descriptor of standard input.
+        stdout: The descriptor of standard output.
+        stderr: The descriptor of standard error.
+    """
+    kept = os.dup(stdin), os.dup(stdout)  # the streams of the messages are closed with the connection
+    with (
+        os.fdopen(os.dup(stdin), 'rb', buffering=0) as incoming,
+        os.fdopen(os.dup(stdout), 'wb', buffering=0) as outgoing,
+    ):
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, stdin)
+        os.close(nothing)
+        os.dup2(stderr, stdout)
+        try:
+            yield incoming, outgoing
+        finally:
+            for descriptor, original in zip(kept, (stdin, stdout), strict=True):
+                os.dup2(descriptor, original)
+                os.close(descriptor)
+
+
+async def open_pipes(incoming: BinaryIO, outgoing: BinaryIO) -> LineTransport:
+    """Return the transport for two pipes, sockets or terminals.
+
+    Raises:
+        NoPipeError: One of them is a file.
+    """
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=MAX_LINE_BYTES)
+    try:
+        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), incoming)
+        transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, outgoing)
+    except (OSError, ValueError) as error:
+        raise NoPipeError(
+            f'Standard input and output are no pipes ({error}). Let an editor start this command: it opens them.'
+        ) from None
+    return LineTransport(reader, asyncio.StreamWriter(transport, protocol, None, loop))

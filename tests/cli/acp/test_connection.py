@@ -1,0 +1,91 @@
+"""The streams: lines that are no messages, and output of others."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from pydantic_deep.cli.acp._connection import LineTransport, NoPipeError, open_pipes, protected_stdio
+
+
+class Sink:
+    """Records what is written."""
+
+    def __init__(self) -> None:
+        self.lines: list[dict[str, Any]] = []
+
+    def write(self, data: bytes) -> None:
+        self.lines.append(json.loads(data))
+
+    async def drain(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ('line', 'code'),
+    [
+        (b'{', -32700),
+        (b'\xff', -32700),
+        (b'[' * 100_000, -32700),
+        (b'x' * 70_000, -32700),
+        (b'5', -32600),
+        (b'[]', -32600),
+        (b'{"id": []}', -32600),
+        (b'{"method": 1, "id": 1}', -32600),
+        (b'{"jsonrpc": "2.0"}', -32600),
+    ],
+)
+async def test_a_line_that_is_no_message_is_answered_and_skipped(line: bytes, code: int) -> None:
+    """Any line is answered with an error of JSON-RPC, and the next message is read."""
+    reader, sink = asyncio.StreamReader(), Sink()
+    transport = LineTransport(reader, sink)
+    reader.feed_data(line + b'\n\n')
+    received: list[object] = []
+
+    async def receive() -> None:
+        while (message := await transport.receive()) is not None:
+            received.append(message)
+
+    task = asyncio.ensure_future(receive())
+    await asyncio.sleep(0)
+    reader.feed_data(b'{"method": "x"}\n')
+    reader.feed_eof()
+    await task
+    assert received == [{'method': 'x'}]
+    assert {error['error']['code'] for error in sink.lines} == {code}
+
+
+async def test_other_output_goes_to_standard_error(tmp_path: Path) -> None:
+    """While the streams are protected, what this process and its children print goes to standard error."""
+    (stdin, feed), (read, stdout) = os.pipe(), os.pipe()
+    errors = os.open(tmp_path / 'errors', os.O_RDWR | os.O_CREAT)
+    with protected_stdio(stdin=stdin, stdout=stdout, stderr=errors) as (incoming, outgoing):
+        os.write(stdout, b'printed\n')
+        await anyio.run_process(['/bin/echo', 'child'], stdout=stdout)
+        assert os.read(stdin, 10) == b''
+        os.write(feed, b'message')
+        assert incoming.read(7) == b'message'
+        outgoing.write(b'answer')
+    os.write(stdout, b' restored')
+    assert os.read(read, 100) == b'answer restored'
+    assert (tmp_path / 'errors').read_text() == 'printed\nchild\n'
+    for descriptor in (stdin, feed, read, stdout, errors):
+        os.close(descriptor)
+
+
+async def test_files_are_refused(tmp_path: Path) -> None:
+    """Standard input and output that are files are an error that says what to do."""
+    path = tmp_path / 'file'
+    path.touch()
+    refused = pytest.raises(NoPipeError, match='Let an editor start this command')
+    with path.open('rb') as incoming, path.open('wb') as outgoing, refused:
+        await open_pipes(incoming, outgoing)

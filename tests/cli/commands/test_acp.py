@@ -1,0 +1,167 @@
+"""The command `acp`: its streams, its configuration and the missing extra."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import anyio
+import pytest
+from acp import spawn_agent_process
+from acp.helpers import text_block
+from typer.testing import Result
+
+from pydantic_deep.testing import ScriptedModel
+from tests.cli.acp.conftest import Connect, FakeEditor, connect
+
+__all__ = ('connect',)
+
+Invoke = Callable[..., Result]
+
+PROGRAM = """
+import sys
+from pydantic_deep.cli import main
+from pydantic_deep.testing import ScriptedModel, call
+
+async def wait(messages, info):
+    print('printed by a model', flush=True)
+    if len(sys.argv) > 1:
+        import anyio
+        await anyio.Path(sys.argv[1]).touch()
+        await anyio.sleep_forever()
+    return 'Done.'
+
+model = ScriptedModel(call('write_file', path='/new.txt', content='new'), wait)
+sys.exit(main(['acp', '--model', 'given'], models={'given': model}))
+"""
+
+
+def exchange(invoke: Callable[[], Result], messages: Sequence[dict[str, Any]]) -> tuple[Result, list[dict[str, Any]]]:
+    """Run the command with messages as standard input, which ends after the responses, and return its output."""
+    (stdin, feed), (read, stdout) = os.pipe(), os.pipe()
+    kept = [os.dup(0), os.dup(1)]
+    for message in messages:
+        os.write(feed, json.dumps({'jsonrpc': '2.0', **message}).encode() + b'\n')
+    os.dup2(stdin, 0)
+    os.dup2(stdout, 1)
+    os.close(stdin)
+    os.close(stdout)
+    lines: list[dict[str, Any]] = []
+
+    def receive() -> None:
+        left = len(messages)
+        with os.fdopen(read) as output:
+            for line in output:
+                lines.append(json.loads(line))
+                is_response = 'id' in lines[-1]
+                left -= is_response
+                if is_response and left == 0:
+                    os.close(feed)
+
+    reader = Thread(target=receive)
+    reader.start()
+    try:
+        result = invoke()
+    finally:
+        os.dup2(kept[0], 0)
+        os.dup2(kept[1], 1)
+        for descriptor in kept:
+            os.close(descriptor)
+    reader.join()
+    return result, lines
+
+
+def test_the_command_answers_on_standard_output(invoke: Invoke, work: Path, tmp_path: Path) -> None:
+    """Messages on standard input are answered on standard output, with the configuration of each directory."""
+    messages: list[dict[str, Any]] = [
+        {'id': 1, 'method': 'initialize', 'params': {'protocolVersion': 1}},
+        {'id': 2, 'method': 'session/new', 'params': {'cwd': str(work), 'mcpServers': []}},
+        {'id': 3, 'method': 'session/list', 'params': {}},
+    ]
+    result, output = exchange(lambda: invoke('acp', model=ScriptedModel()), messages)
+    assert result.exit_code == 0, result.output
+    answers = {line['id']: line['result'] for line in output if 'id' in line}
+    assert answers[1]['agentInfo']['name'] == 'pydantic-deep'
+    assert [mode['id'] for mode in answers[2]['modes']['availableModes']] == ['ask', 'plan', 'auto']
+    assert answers[3] == {'sessions': []}
+
+
+def test_an_untrusted_project_is_refused_with_a_sentence(invoke: Invoke, work: Path) -> None:
+    """Configuration files that nobody has trusted are an error of the session, as there is no terminal to ask at."""
+    (work / '.mcp.json').write_text('{"mcpServers": {"s": {"command": "x"}}}')
+    new: dict[str, Any] = {'id': 1, 'method': 'session/new', 'params': {'cwd': str(work), 'mcpServers': []}}
+    _, [answer] = exchange(lambda: invoke('acp', '--no-store', model=ScriptedModel()), [new])
+    assert 'trust' in answer['error']['message']
+
+
+def test_streams_that_are_no_pipes_are_refused(invoke: Invoke, tmp_path: Path) -> None:
+    """Without pipes the command exits with an error that says what to do."""
+    kept = os.dup(0)
+    nothing = os.open(tmp_path / 'file', os.O_RDONLY | os.O_CREAT)
+    os.dup2(nothing, 0)
+    try:
+        result = invoke('acp', model=ScriptedModel())
+    finally:
+        os.dup2(kept, 0)
+        os.close(kept)
+        os.close(nothing)
+    assert result.exit_code == 1
+    assert 'Let an editor start this command' in result.output
+
+
+def test_the_extra_is_named_if_it_is_missing(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the library of the protocol, the command names the extra to install."""
+    for name in [name for name in sys.modules if name.startswith('pydantic_deep.cli.acp')]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, 'acp', None)
+    result = invoke('acp')
+    assert result.exit_code == 2
+    assert "pip install 'versioned-deep-agents[acp]'" in result.output
+
+
+async def test_output_of_the_program_does_not_break_the_messages(work: Path, tmp_path: Path) -> None:
+    """`print` in the program of the agent goes to standard error. The turn works over real pipes."""
+    editor = FakeEditor(options=['allow'])
+    client: Any = editor
+    variables = {**os.environ, 'XDG_STATE_HOME': str(tmp_path), 'HOME': str(tmp_path)}
+    async with spawn_agent_process(client, sys.executable, '-c', PROGRAM, env=variables) as (connection, _):
+        await connection.initialize(protocol_version=1)
+        session = await connection.new_session(cwd=str(work), mcp_servers=[])
+        response = await connection.prompt(session_id=session.session_id, prompt=[text_block('Write.')])
+        assert response.stop_reason == 'end_turn'
+    assert editor.text() == 'Done.'
+    assert (work / 'new.txt').read_text() == 'new'
+
+
+async def test_a_session_is_loaded_after_kill(connect: Connect, work: Path, tmp_path: Path) -> None:
+    """After `kill -9` in a turn that continued from answered calls, the session goes on before it, and says so."""
+    editor = FakeEditor(options=['allow'])
+    client: Any = editor
+    variables = {**os.environ, 'PYDANTIC_DEEP_STORE': f'sqlite:///{tmp_path / "agents.db"}', 'HOME': str(tmp_path)}
+    asked = tmp_path / 'asked'
+    command = (sys.executable, '-c', PROGRAM, str(asked))
+    async with spawn_agent_process(client, *command, env=variables) as (connection, process):
+        session = (await connection.new_session(cwd=str(work), mcp_servers=[])).session_id
+        async with anyio.create_task_group() as tasks:
+
+            async def prompt() -> None:
+                with pytest.raises(ConnectionError):
+                    await connection.prompt(session_id=session, prompt=[text_block('Write.')])
+
+            tasks.start_soon(prompt)
+            while not asked.exists():  # the model is asked after the step is stored
+                await anyio.lowlevel.checkpoint()
+            process.kill()
+            await process.wait()
+    async with connect(ScriptedModel('Continued.')) as again:
+        await again.connection.load_session(cwd=str(work), session_id=session)
+        assert (await again.prompt(session, 'Go on.')).stop_reason == 'end_turn'
+        notice, _, answer = again.text().partition('\n\n')
+    assert notice.startswith('A turn of this session stopped while it continued from answered calls.')
+    assert answer == 'Continued.'
+    assert (work / 'new.txt').read_text() == 'new'
