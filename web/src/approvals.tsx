@@ -1,6 +1,6 @@
 // Pending calls, and those that are approved without asking. A card shows the complete `view` of an approval, and an answer carries the digest of the displayed view.
 
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 
 import { growing } from './composer';
 import { DiffView } from './diff';
@@ -142,7 +142,7 @@ const closing = (close: () => void) => (event: KeyboardEvent) => { if (event.key
 
 function DenyForm({ answer, close }: FormProps) {
   const field = useRef<HTMLInputElement>(null);
-  useEffect(() => field.current!.select(), []);
+  useLayoutEffect(() => field.current!.select(), []);
   return <form class="answer-form" onKeyDown={closing(close)} onSubmit={(event) => { event.preventDefault(); answer({ decision: 'deny', reason: field.current!.value }); }}>
     <label>Reason for the agent <input ref={field} name="reason" required autocomplete="off" defaultValue="A person denied this call." /></label>
     <div class="acts"><button type="submit" class="main">Deny</button><button type="button" class="quiet" onClick={close}>Cancel</button></div>

@@ -137,7 +137,7 @@ function BranchPicker({ place }: { place: Place }) {
 
 function PromptForm({ text, base, close }: { text: string; base: string; close: () => void }) {
   const field = useRef<HTMLTextAreaElement>(null);
-  useEffect(() => { growing(field.current!); field.current!.focus(); }, []);
+  useLayoutEffect(() => { growing(field.current!); field.current!.focus(); }, []); // before a key can be pressed
   const submit = () => { const prompt = field.current!.value.trim(); if (prompt) { close(); void resend(prompt, base); } };
   const onKey = (event: KeyboardEvent) => {
     if (event.key === 'Escape') close();

@@ -2,7 +2,7 @@
 
 import { effect, signal } from '@preact/signals';
 import { Component, type ComponentChildren, render } from 'preact';
-import { useEffect, useRef } from 'preact/hooks';
+import { useLayoutEffect, useRef } from 'preact/hooks';
 
 import { ApprovedRepeats, cardElements, goToInbox, Inbox, pressOnCard, stepCards } from './approvals';
 import { Composer } from './composer';
@@ -103,7 +103,7 @@ const SignIn = () => <main class="sign-in">{loginUrl.value === null ? <KeyForm /
 
 function KeyForm() {
   const field = useRef<HTMLInputElement>(null);
-  useEffect(() => field.current!.focus(), []);
+  useLayoutEffect(() => field.current!.focus(), []);
   const submit = (event: SubmitEvent) => {
     event.preventDefault();
     problem.value = null;

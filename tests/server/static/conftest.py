@@ -96,14 +96,8 @@ def script() -> Script:
     return Script()
 
 
-@pytest.fixture(scope='session')
-def anyio_backend() -> str:
-    """One event loop for all tests of the page, because a browser belongs to one."""
-    return 'asyncio'
-
-
-@pytest.fixture(scope='session')
-async def browser(anyio_backend: str) -> AsyncGenerator[Browser]:
+@pytest.fixture
+async def browser() -> AsyncGenerator[Browser]:
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=['--no-sandbox'])
         yield browser
