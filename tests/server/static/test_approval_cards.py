@@ -260,6 +260,7 @@ async def test_arguments_are_edited_in_fields(open_page: OpenPage, client: httpx
     assert 'é' in text
     await expect(page.locator('.answer-form textarea >> nth=1')).to_have_value('two\nlines')
     await page.fill('.answer-form textarea >> nth=1', '"quoted"\nand more')
+    script.next = 'Done.'  # the edit is part of the next request as a prompt
     await page.click('.answer-form button[type=submit]')
     await expect(page.locator('.card.settled .says')).to_have_text('Answered: edited.')
     [answered] = (await client.get('/api/approvals', params={'all': True})).json()['items']
