@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from io import StringIO
-from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
 import anyio
@@ -140,9 +140,7 @@ class EditorSession(ChatSession):
         """The id of the mode."""
         self._client = client
         self._outbox, self._inbox = anyio.create_memory_object_stream[Update | anyio.Event](float('inf'))
-        self._translator = UpdateTranslator(
-            places=Places(directory=str(Path(conversation.runtime.directory).resolve()))
-        )
+        self._translator = UpdateTranslator(places=Places(directory=conversation.settings.directory))
         self._always_allowed: set[Repeat] = set()
         self._cancellation: Cancellation | None = None
         self._idle = anyio.Event()
@@ -159,8 +157,8 @@ class EditorSession(ChatSession):
     async def serve(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Keep the agent and its MCP servers open, and send updates in their order, until `close`."""
         async with self.runtime.agent, self._inbox:
-            directory, working_dir = self.conversation.settings.directory, await self.runtime.backend.working_dir()
-            self._translator = UpdateTranslator(places=Places(directory=directory, working_dir=working_dir))
+            working_dir = await self.runtime.backend.working_dir()
+            self._translator = UpdateTranslator(places=replace(self._translator.places, working_dir=working_dir))
             task_status.started()
             async for item in self._inbox:
                 if isinstance(item, anyio.Event):

@@ -7,6 +7,7 @@ import re
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any, Final, TypeVar
+from urllib.parse import unquote
 
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
@@ -30,7 +31,7 @@ from mcp_types import (
 )
 
 from pydantic_deep.server.access._ownership import Access
-from pydantic_deep.server.http._errors import ServerError, not_found, refusal_of
+from pydantic_deep.server.http._errors import ServerError, refusal_of
 from pydantic_deep.server.routes import _admin, _conversations, _versions
 
 MAX_FILE_BYTES: Final = 1_000_000
@@ -118,9 +119,7 @@ async def read_resource(access: Access, params: ReadResourceRequestParams) -> Re
         details = await _versions.read_version(version, access)
         text = TextResourceContents(uri=params.uri, mime_type='application/json', text=details.model_dump_json())
         return ReadResourceResult(contents=[text])
-    file = (await (await access.version(version)).file_tree()).get(f'/{path}')
-    if file is None:
-        raise not_found()
+    file = await _versions.find_file(version, unquote(path), access)
     if file.size > MAX_FILE_BYTES:
         raise ServerError(
             'invalid', f'The file has {file.size:,} bytes; a resource has at most {MAX_FILE_BYTES:,}. Use the HTTP API.'

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
-
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from pydantic_deep.server.access._authentication import is_cross_origin
 from pydantic_deep.server.access._ownership import Access
 from pydantic_deep.server.http._errors import ServerError
 
@@ -48,5 +47,5 @@ def check_origin(access: Access, request: Request) -> None:
     allowed = access.state.settings.cors_origins
     if origin is None or origin in allowed or '*' in allowed:
         return
-    if urlsplit(origin).netloc != request.headers.get('host'):
+    if is_cross_origin(request.headers):
         raise ServerError('forbidden', 'This web page may not call the server. Add its origin to `cors_origins`.')

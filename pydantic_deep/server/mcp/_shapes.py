@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue
@@ -215,6 +216,7 @@ class Rewound(BaseModel):
     head: str
 
 
+@cache
 def schema_of(model: type[BaseModel]) -> dict[str, Any]:
     """Return the JSON Schema of a model without titles and null: results omit null, and arguments may be omitted."""
     return _compact(model.model_json_schema())

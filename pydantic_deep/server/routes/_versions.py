@@ -9,12 +9,14 @@ from fastapi.responses import Response, StreamingResponse
 from pydantic import JsonValue
 
 from pydantic_deep.server._state import ServerState
+from pydantic_deep.server.access._ownership import Access
 from pydantic_deep.server.http._errors import ServerError, describe_errors, not_found
 from pydantic_deep.server.http._json_route import JsonRoute
 from pydantic_deep.server.schemas._versions import FileList, HeadChange, Merge, VersionPage
 from pydantic_deep.store import Commit, HeadMove, VersionConflictError, VersionFilter
 from pydantic_deep.versions import VISIBLE_KINDS, InvalidMergeChoiceError, MergeConflictError, NoCommonVersionError
 from pydantic_deep.views import Difference, Version, VersionDetails, VersionFile
+from pydantic_deep_backends import FileVersion
 from pydantic_deep_backends.tracking import STREAMED_BYTES
 
 from ._archive import archive, attachment
@@ -107,10 +109,7 @@ async def list_files(version: str, access: Runner) -> FileList:
 )
 async def read_file(version: str, path: str, access: Runner) -> Response:
     """Returns the unmodified contents as a download. Do not render them: a model may have written anything."""
-    loaded = await access.version(version)
-    file = (await loaded.file_tree()).get(f'/{path}')
-    if file is None:
-        raise not_found()
+    file = await find_file(version, path, access)
     store = access.state.store
     headers = {**FOREIGN_FILES, 'content-disposition': attachment(path.rpartition('/')[2]), 'etag': f'"{file.digest}"'}
     if file.size > STREAMED_BYTES:
@@ -120,6 +119,18 @@ async def read_file(version: str, path: str, access: Runner) -> Response:
         )
     data = await store.read_asset(file.digest)
     return Response(data, media_type='application/octet-stream', headers=headers)
+
+
+async def find_file(version: str, path: str, access: Access) -> FileVersion:
+    """Return a file of a version. The path has no slash at its start.
+
+    Raises:
+        ServerError: The caller has no such version, or the version has no such file.
+    """
+    file = (await (await access.version(version)).file_tree()).get(f'/{path}')
+    if file is None:
+        raise not_found()
+    return file
 
 
 @router.get(

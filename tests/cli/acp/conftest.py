@@ -90,6 +90,18 @@ class FakeEditor:
         return ''.join(update.content.text for update in self.of_kind(kind))
 
 
+class Stalled:
+    """A step of a model, or an answer of a person, that never comes."""
+
+    def __init__(self) -> None:
+        self.asked = anyio.Event()
+
+    async def __call__(self, first: Any, second: Any) -> str:
+        self.asked.set()
+        await anyio.sleep_forever()
+        raise AssertionError
+
+
 Connect: TypeAlias = Callable[..., AbstractAsyncContextManager[FakeEditor]]
 
 

@@ -11,15 +11,14 @@ import pytest
 from acp import PROTOCOL_VERSION, RequestError
 from acp.helpers import image_block, text_block
 from acp.schema import EnvVariable, HttpHeader, HttpMcpServer, McpServerStdio, SseMcpServer
-from pydantic_ai.messages import ModelMessage, ThinkingPart
-from pydantic_ai.models.function import AgentInfo
+from pydantic_ai.messages import ThinkingPart
 
 from pydantic_deep.cli.acp._mcp_servers import with_mcp_servers
 from pydantic_deep.cli.turn._runtime import Extras, Settings
 from pydantic_deep.mcp import McpServer
 from pydantic_deep.store import VersionFilter, open_store
 from pydantic_deep.testing import ScriptedModel, call
-from tests.cli.acp.conftest import Connect
+from tests.cli.acp.conftest import Connect, Stalled
 from tests.cli.acp.test_session import EDIT, PIXEL, PLAN, READ, WRITE, contents
 
 
@@ -175,13 +174,7 @@ async def test_a_closed_session_can_be_loaded_again(connect: Connect, work: Path
 
 async def test_closing_the_connection_stops_the_turn(connect: Connect, work: Path) -> None:
     """If an editor exits in a turn, the turn is stopped, and its steps can be loaded."""
-    asked = anyio.Event()
-
-    async def wait(messages: list[ModelMessage], info: AgentInfo) -> str:
-        asked.set()
-        await anyio.sleep_forever()
-        raise AssertionError
-
+    wait = Stalled()
     session = ''
     async with connect(ScriptedModel(READ, wait)) as editor, anyio.create_task_group() as tasks:
         session = await editor.open(work)
@@ -191,7 +184,7 @@ async def test_closing_the_connection_stops_the_turn(connect: Connect, work: Pat
                 await editor.prompt(session, 'Read.')
 
         tasks.start_soon(prompt)
-        await asked.wait()
+        await wait.asked.wait()
         await editor.connection.close()
     async with connect(ScriptedModel('Continued.')) as editor:
         await editor.connection.load_session(cwd=str(work), session_id=session)
@@ -203,12 +196,7 @@ async def test_closing_the_connection_at_a_permission_request(connect: Connect, 
     """If an editor exits at a permission request, the call does not run."""
     async with connect(ScriptedModel(WRITE)) as editor, anyio.create_task_group() as tasks:
         session = await editor.open(work)
-        asked = anyio.Event()
-
-        async def never(tool_call: Any, options: Any) -> str:
-            asked.set()
-            await anyio.sleep_forever()
-            raise AssertionError
+        never = Stalled()
 
         async def prompt() -> None:
             with pytest.raises(ConnectionError):
@@ -216,7 +204,7 @@ async def test_closing_the_connection_at_a_permission_request(connect: Connect, 
 
         editor.answer = never
         tasks.start_soon(prompt)
-        await asked.wait()
+        await never.asked.wait()
         await editor.connection.close()
     assert not (work / 'new.txt').exists()
 
@@ -233,7 +221,7 @@ async def test_your_own_agent(connect: Connect, work: Path) -> None:
 
 def test_servers_of_the_editor_replace_configured_ones() -> None:
     """Servers of an editor are added to those of the configuration, by name."""
-    settings = Settings(directory='/work', model='m', mcp_servers=('a', 'b'))
+    settings = Settings(directory='/project', model='m', mcp_servers=('a', 'b'))
     extras = Extras(mcp_servers={'a': McpServer(command='old'), 'b': McpServer(command='b')})
     given = [
         McpServerStdio(name='a', command='new', args=['-x'], env=[EnvVariable(name='K', value='v')]),
@@ -242,7 +230,7 @@ def test_servers_of_the_editor_replace_configured_ones() -> None:
     new_settings, new_extras = with_mcp_servers(settings, extras, given)
     assert new_settings.mcp_servers == ('a', 'b', 'c')
     assert new_extras.mcp_servers == {
-        'a': McpServer(command='new', args=('-x',), env={'K': 'v'}, cwd='/work'),
+        'a': McpServer(command='new', args=('-x',), env={'K': 'v'}, cwd='/project'),
         'b': McpServer(command='b'),
         'c': McpServer(url='https://c.example', headers={'H': 'v'}),
     }

@@ -20,7 +20,7 @@ def request_for(tool: str, arguments: dict[str, Any], preview: Preview | None) -
         preview=preview,
         decisions=('approve', 'edit', 'deny'),
     )
-    return permission_request(call, Places(directory='/home/ada/work'))
+    return permission_request(call, Places(directory='/home/ada/poems'))
 
 
 def test_a_command_is_shown_as_it_is() -> None:
@@ -35,7 +35,7 @@ def test_a_new_file_has_no_old_text() -> None:
     """The diff of a new file has no old text, and an unfinished last line stays unfinished."""
     preview = Preview(kind='diff', diff=view_diff('/a', None, 'a\nb'))
     [edit, _] = request_for('write_file', {'path': '/a', 'content': 'a\nb'}, preview).tool_call.content
-    assert (edit.path, edit.old_text, edit.new_text) == ('/home/ada/work/a', None, 'a\nb')
+    assert (edit.path, edit.old_text, edit.new_text) == ('/home/ada/poems/a', None, 'a\nb')
 
 
 def test_a_diff_that_is_too_long_is_shown_as_arguments() -> None:

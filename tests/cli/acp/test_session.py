@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,7 +19,6 @@ from acp.helpers import (
     resource_link_block,
     text_block,
 )
-from acp.schema import PermissionOption, ToolCallUpdate
 from inline_snapshot import snapshot
 from pydantic_ai import RunCancelled, UserError
 from pydantic_ai.exceptions import ModelConnectionError
@@ -37,7 +35,7 @@ from pydantic_deep.cli.acp._session import Cancellation, stop_reason
 from pydantic_deep.skills import Skills
 from pydantic_deep.streaming import EndEvent, ErrorEvent
 from pydantic_deep.testing import ScriptedModel, call
-from tests.cli.acp.conftest import Connect, FakeEditor
+from tests.cli.acp.conftest import Connect, FakeEditor, Stalled
 
 PLAN = [{'content': 'Write it', 'status': 'in_progress'}]
 WRITE = call('write_file', path='/new.txt', content='new\n')
@@ -58,7 +56,7 @@ def _without(value: Any, directory: str) -> Any:
         return {key: _without(item, directory) for key, item in cast('dict[str, Any]', value).items()}
     if isinstance(value, list):
         return [_without(item, directory) for item in cast('list[Any]', value)]
-    return value.replace(directory, '/work') if isinstance(value, str) else value
+    return value.replace(directory, '/project') if isinstance(value, str) else value
 
 
 def contents(model: ScriptedModel, request: int = 0) -> list[Any]:
@@ -91,7 +89,7 @@ async def test_a_turn_is_sent_as_updates(connect: Connect, work: Path) -> None:
                     'title': 'read_file poem.txt',
                     'kind': 'read',
                     'status': 'in_progress',
-                    'locations': [{'path': '/work/poem.txt', 'line': 2}],
+                    'locations': [{'path': '/project/poem.txt', 'line': 2}],
                     'rawInput': {'path': 'poem.txt', 'offset': 2},
                     'sessionUpdate': 'tool_call',
                 },
@@ -118,8 +116,8 @@ async def test_a_turn_is_sent_as_updates(connect: Connect, work: Path) -> None:
                     'title': 'write_file /new.txt',
                     'kind': 'edit',
                     'status': 'in_progress',
-                    'content': [{'path': '/work/new.txt', 'newText': 'new\n', 'type': 'diff'}],
-                    'locations': [{'path': '/work/new.txt'}],
+                    'content': [{'path': '/project/new.txt', 'newText': 'new\n', 'type': 'diff'}],
+                    'locations': [{'path': '/project/new.txt'}],
                     'rawInput': {'path': '/new.txt', 'content': 'new\n'},
                     'sessionUpdate': 'tool_call',
                 },
@@ -135,7 +133,7 @@ async def test_a_turn_is_sent_as_updates(connect: Connect, work: Path) -> None:
                     'title': 'ls /nowhere',
                     'kind': 'read',
                     'status': 'in_progress',
-                    'locations': [{'path': '/work/nowhere'}],
+                    'locations': [{'path': '/project/nowhere'}],
                     'rawInput': {'path': '/nowhere'},
                     'sessionUpdate': 'tool_call',
                 },
@@ -229,7 +227,7 @@ async def test_a_permission_request_shows_the_call_and_the_diff(connect: Connect
                 'title': 'edit_file /poem.txt',
                 'content': [
                     {
-                        'path': '/work/poem.txt',
+                        'path': '/project/poem.txt',
                         'old_text': """\
 rose
 violet
@@ -254,7 +252,7 @@ new_string: lily
                         'type': 'content',
                     },
                 ],
-                'locations': [{'path': '/work/poem.txt'}],
+                'locations': [{'path': '/project/poem.txt'}],
                 'raw_input': {'path': '/poem.txt', 'old_string': 'violet', 'new_string': 'lily'},
             }
         )
@@ -339,13 +337,7 @@ async def test_a_question_is_a_request_with_the_choices(connect: Connect, work: 
 
 async def test_cancel_while_the_model_responds(connect: Connect, work: Path) -> None:
     """Cancellation stops a running request. The step before it remains, and the next prompt continues from it."""
-    asked = anyio.Event()
-
-    async def wait(messages: list[ModelMessage], info: AgentInfo) -> str:
-        asked.set()
-        await anyio.sleep_forever()
-        raise AssertionError
-
+    wait = Stalled()
     model = ScriptedModel(READ, wait, 'Continued.')
     async with connect(model) as editor:
         session = await editor.open(work)
@@ -356,7 +348,7 @@ async def test_cancel_while_the_model_responds(connect: Connect, work: Path) -> 
                 responses.append((await editor.prompt(session, 'Read it.')).stop_reason)
 
             tasks.start_soon(prompt)
-            await asked.wait()
+            await wait.asked.wait()
             await editor.connection.cancel(session_id=session)
         assert responses == ['cancelled']
         assert (await editor.prompt(session, 'Go on.')).stop_reason == 'end_turn'
@@ -367,35 +359,23 @@ async def test_cancel_while_the_model_responds(connect: Connect, work: Path) -> 
 
 async def test_cancel_while_a_tool_runs(connect: Connect, work: Path) -> None:
     """Cancellation stops a subagent's request inside of a call, and the call is interrupted."""
-    asked = anyio.Event()
-
-    async def wait(messages: list[ModelMessage], info: AgentInfo) -> str:
-        asked.set()
-        await anyio.sleep_forever()
-        raise AssertionError
-
+    wait = Stalled()
     task = call('task', subagent='general-purpose', description='Look')
     async with connect(ScriptedModel(task, wait)) as editor:
         session = await editor.open(work)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_cancel_after, editor, session, asked)
+            tasks.start_soon(_cancel_after, editor, session, wait.asked)
             assert (await editor.prompt(session, 'Look.')).stop_reason == 'cancelled'
 
 
 async def test_cancel_at_a_permission_request(connect: Connect, work: Path) -> None:
     """Cancellation ends a turn at a request, whether or not the editor answers it. The call does not run."""
-    asked = anyio.Event()
-
-    async def never(tool_call: ToolCallUpdate, options: Sequence[PermissionOption]) -> str:
-        asked.set()
-        await anyio.sleep_forever()
-        raise AssertionError
-
+    never = Stalled()
     async with connect(ScriptedModel(WRITE, 'Continued.', WRITE)) as editor:
         session = await editor.open(work)
         editor.answer = never
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_cancel_after, editor, session, asked)
+            tasks.start_soon(_cancel_after, editor, session, never.asked)
             assert (await editor.prompt(session, 'Write.')).stop_reason == 'cancelled'
         assert (await editor.prompt(session, 'Go on.')).stop_reason == 'end_turn'
         editor.answer, editor.options = None, [None]
@@ -421,19 +401,13 @@ async def test_cancel_before_the_turn_starts(connect: Connect, work: Path) -> No
 
 async def test_cancel_of_a_command(connect: Connect, work: Path) -> None:
     """Commands that ask a model can be cancelled too."""
-    asked = anyio.Event()
-
-    async def wait(messages: list[ModelMessage], info: AgentInfo) -> str:
-        asked.set()
-        await anyio.sleep_forever()
-        raise AssertionError
-
+    wait = Stalled()
     async with connect(ScriptedModel('One.', 'Two.', wait)) as editor:
         session = await editor.open(work)
         await editor.prompt(session, 'First.')
         await editor.prompt(session, 'Second.')
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_cancel_after, editor, session, asked)
+            tasks.start_soon(_cancel_after, editor, session, wait.asked)
             assert (await editor.prompt(session, '/compact')).stop_reason == 'cancelled'
 
 
@@ -444,13 +418,7 @@ async def _cancel_after(editor: FakeEditor, session: str, event: anyio.Event) ->
 
 async def test_a_session_handles_one_prompt_at_a_time(connect: Connect, work: Path) -> None:
     """A second prompt is refused while the first one is handled. Closing the session stops the first one."""
-    asked = anyio.Event()
-
-    async def wait(messages: list[ModelMessage], info: AgentInfo) -> str:
-        asked.set()
-        await anyio.sleep_forever()
-        raise AssertionError
-
+    wait = Stalled()
     async with connect(ScriptedModel(wait)) as editor:
         session = await editor.open(work)
         async with anyio.create_task_group() as tasks:
@@ -459,7 +427,7 @@ async def test_a_session_handles_one_prompt_at_a_time(connect: Connect, work: Pa
                 assert (await editor.prompt(session, 'Wait.')).stop_reason == 'cancelled'
 
             tasks.start_soon(prompt)
-            await asked.wait()
+            await wait.asked.wait()
             with pytest.raises(RequestError, match='The session is handling a prompt'):
                 await editor.prompt(session, 'Another.')
             await editor.connection.close_session(session_id=session)

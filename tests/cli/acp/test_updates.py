@@ -19,7 +19,7 @@ from pydantic_deep.streaming import (
     ToolResultEvent,
 )
 
-PLACES = Places(directory='/home/ada/work', working_dir='/workspace')
+PLACES = Places(directory='/home/ada/poems', working_dir='/workspace')
 
 
 def updates(event: StreamEvent) -> list[Any]:
@@ -29,8 +29,8 @@ def updates(event: StreamEvent) -> list[Any]:
 @pytest.mark.parametrize(
     ('path', 'local'),
     [
-        ('a.py', '/home/ada/work/a.py'),
-        ('/workspace/b/a.py', '/home/ada/work/b/a.py'),
+        ('a.py', '/home/ada/poems/a.py'),
+        ('/workspace/b/a.py', '/home/ada/poems/b/a.py'),
         ('/skills/1/SKILL.md', None),
         ('../secret', None),
     ],

@@ -14,6 +14,9 @@ from tests.cli.conftest import EDIT, WRITE
 
 Invoke = Callable[..., Result]
 
+A, B = 'a' * 99, 'b' * 99
+"""Words of a long answer. Each word is one event."""
+
 
 def test_model_is_shown_and_replaced(invoke: Invoke) -> None:
     """/model shows the model; with a name, later turns use that model and their versions store its name."""
@@ -63,7 +66,7 @@ def test_cost_sums_up_the_conversation(invoke: Invoke) -> None:
 
 def test_compact_replaces_the_beginning_and_undo_restores_it(invoke: Invoke) -> None:
     """/compact stores a version with a summary of the beginning, and /undo goes back to the whole conversation."""
-    model = ScriptedModel('a ' * 20_000, 'b ' * 10_000, 'Three.', 'SUMMARY', 'Four.', 'Five.')
+    model = ScriptedModel(f'{A} ' * 400, f'{B} ' * 200, 'Three.', 'SUMMARY', 'Four.', 'Five.')
     result = invoke('chat', model=model, stdin='One\nTwo\nThree\n/compact\nFour\n/undo\n/undo\nFive\n')
     assert 'Summarized 3 messages: about ' in result.stderr, result.stderr
     assert '/undo restores them.\n' in result.stderr
@@ -71,14 +74,14 @@ def test_compact_replaces_the_beginning_and_undo_restores_it(invoke: Invoke) -> 
         str([getattr(part, 'content', '') for message in request.messages for part in message.parts])
         for request in model.requests[3:]
     )
-    assert 'a a a' in summary
-    assert ('a a a' in four, 'SUMMARY' in four) == (False, True)
-    assert ('a a a' in five, 'SUMMARY' in five) == (True, False)
+    assert f'{A} {A}' in summary
+    assert (A in four, 'SUMMARY' in four) == (False, True)
+    assert (A in five, 'SUMMARY' in five) == (True, False)
 
 
 def test_compact_on_a_copy_does_not_move_the_head(invoke: Invoke) -> None:
     """In a conversation whose turns work on a copy, /compact leaves HEAD where it is."""
-    model = ScriptedModel('a ' * 20_000, 'b ' * 10_000, 'Three.', 'Head.')
+    model = ScriptedModel(f'{A} ' * 400, f'{B} ' * 200, 'Three.', 'Head.')
     invoke('chat', model=model, stdin='One\nTwo\nThree\nHead\n')
     later = ScriptedModel('SUMMARY', 'Copy.')
     result = invoke('chat', '--from', 'HEAD~', model=later, stdin='/compact\nCopy\n')

@@ -68,10 +68,11 @@ async def test_file_of_a_version_is_read_as_text_or_bytes(client: Client, served
     assert text.text == 'été\n'
 
     path = f'/api/conversations/{run["conversation"]}'
+    # A name with a space and a percent sign is encoded in a URI.
     http = served.client(await served.key('run'))
-    assert (await http.put(f'{path}/uploads/b.bin', content=b'\xff\0')).status_code == 201
+    assert (await http.put(f'{path}/uploads/b%20%25.bin', content=b'\xff\0')).status_code == 201
     head = (await client.list_resources()).resources[0].uri
-    [blob] = (await client.read_resource(f'{head}/files/uploads/b.bin')).contents
+    [blob] = (await client.read_resource(f'{head}/files/uploads/b%20%25.bin')).contents
     assert isinstance(blob, BlobResourceContents)
     assert base64.b64decode(blob.blob) == b'\xff\0'
 
