@@ -31,6 +31,9 @@ which a server restarts."""
 _MAX_DELAY_SECONDS: Final = 30
 """The longest delay before an attempt to reconnect."""
 
+_MAX_RETRY_AFTER_SECONDS: Final = 300
+"""The longest wait that the server may ask for. A longer one ends the stream with an error that has its length."""
+
 _DEFAULT_DELAY_SECONDS: Final = 1
 """The first delay if the server has not sent one."""
 
@@ -125,13 +128,14 @@ class EventStream:
         """Wait before the next attempt.
 
         Raises:
-            ApiError: There were too many attempts.
+            ApiError: There were too many attempts, or the server asks for a longer wait than this stream accepts.
         """
-        if self._failures >= self._max_reconnects:
+        asked = failure.retry_after_seconds
+        if self._failures >= self._max_reconnects or (asked or 0) > _MAX_RETRY_AFTER_SECONDS:
             raise failure
         delay = min(self._delay_seconds * 2**self._failures, _MAX_DELAY_SECONDS)
         self._failures += 1
-        await anyio.sleep(delay if failure.retry_after_seconds is None else failure.retry_after_seconds)
+        await anyio.sleep(delay if asked is None else asked)
 
 
 def _frames(reader: FrameReader, chunk: bytes) -> list[Frame]:

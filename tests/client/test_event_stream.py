@@ -101,6 +101,14 @@ async def test_unavailable_server_is_asked_again():
     assert texts(await read(script)) == ['start', 'end']
 
 
+async def test_server_that_asks_for_a_long_wait_is_not_waited_for():
+    """The error has the length of the wait, and the caller decides."""
+    script = Script(httpx2.Response(503, json=BUSY, headers={'retry-after': '301'}))
+    with pytest.raises(ApiError) as busy:
+        await read(script)
+    assert (busy.value.status, busy.value.retry_after_seconds) == (503, 301)
+
+
 async def test_attempts_are_limited_in_a_row():
     """An event between lost connections resets the count of attempts; the last failure is raised."""
     script = Script(cut(NOW + START), cut(ONE), cut(NOW), cut(TWO[:9]))
