@@ -291,9 +291,10 @@ export async function watchRun(runId: string, prompt: Prompt | null, base: strin
   watching = null;
   isConnectionLost.value = false;
   live.value = now = { ...now, isRunning: false }; // it stays on the screen until the stored turn replaces it
+  const isSeen = document.visibilityState === 'visible'; // a page that is hidden later has shown the end
   await unattended(refresh)(now);
   const waits = cards.value.some((card) => card.settled === null && card.approval.conversation_id === id);
-  if (!waits) notify(plain(titleOf(id!) ?? 'Conversation'), now.error === null ? 'The turn has ended.' : 'The turn has failed.', `#/c/${id}`);
+  if (!waits && !isSeen) notify(plain(titleOf(id!) ?? 'Conversation'), now.error === null ? 'The turn has ended.' : 'The turn has failed.', `#/c/${id}`);
 }
 
 /** The prompt of a run that somebody else started, as soon as its first step is stored. */
