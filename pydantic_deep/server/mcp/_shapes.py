@@ -218,7 +218,11 @@ class Rewound(BaseModel):
 
 @cache
 def schema_of(model: type[BaseModel]) -> dict[str, Any]:
-    """Return the JSON Schema of a model without titles and null: results omit null, and arguments may be omitted."""
+    """Return the JSON Schema of a model, as short as clients need it.
+
+    It has no titles, no null, since results omit null and arguments may be omitted, and no limits of texts, which the
+    error for an invalid argument names.
+    """
     return _compact(model.model_json_schema())
 
 
@@ -236,13 +240,18 @@ def _compact(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _compact_field(field: dict[str, Any]) -> dict[str, Any]:
-    kept = {name: value for name, value in field.items() if name not in ('title', 'anyOf')}
+    kept = {name: value for name, value in field.items() if name not in _UNSAID}
     if kept.get('default', _NULL) is None:
         del kept['default']
-    others: list[dict[str, Any]] = [option for option in field.get('anyOf', ()) if option != _NULL]
+    others: list[dict[str, Any]] = [
+        {name: value for name, value in option.items() if name not in _UNSAID}
+        for option in field.get('anyOf', ())
+        if option != _NULL
+    ]
     if len(others) > 1:
         return {'anyOf': others, **kept}
     return {**(others[0] if others else {}), **kept}
 
 
+_UNSAID: Final = frozenset({'title', 'anyOf', 'minLength', 'maxLength', 'pattern'})
 _NULL: Final = {'type': 'null'}
