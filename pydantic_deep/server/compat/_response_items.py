@@ -30,7 +30,7 @@ from pydantic_deep.versions import InboxItem
 from ._client_events import client_events, stored_events
 from ._client_results import is_client_call
 from ._response_objects import OwnConversation, OwnResponse, load_response
-from ._responses import APPROVAL, RESPONSE
+from ._response_requests import APPROVAL, RESPONSE
 from ._turns import NEW_INSTRUCTIONS
 
 Prompt: TypeAlias = str | Sequence[UserContent]

@@ -22,7 +22,8 @@ from pydantic_deep.server.access._ownership import Access, AuthorizedConversatio
 from pydantic_deep.server.http._errors import ServerError, not_found
 from pydantic_deep.store import VersionFilter, new_id, utc_datetime
 
-from ._responses import CONVERSATION, RESPONSE, InputItem, InputMessage, parse_items
+from ._response_requests import CONVERSATION, RESPONSE, InputItem, InputMessage
+from ._responses import parse_items
 
 _FEW = 100
 """More than the versions of a conversation without turns: its root, and the history that it began with."""

@@ -41,15 +41,8 @@ from ._response_objects import (
     store_response_row,
     system_after,
 )
-from ._responses import (
-    CONVERSATION,
-    RESPONSE,
-    InputItem,
-    ResponseRequest,
-    last_run_id,
-    parse_items,
-    parse_response_request,
-)
+from ._response_requests import CONVERSATION, RESPONSE, InputItem, ResponseRequest
+from ._responses import last_run_id, parse_items, parse_response_request
 from ._turns import (
     KEEPALIVE,
     CompatTurn,

@@ -23,8 +23,8 @@ from pydantic_deep.server.compat._response_objects import (
     load_response,
     render_conversation,
 )
+from pydantic_deep.server.compat._response_requests import InputItem, Metadata, ResponseRequest
 from pydantic_deep.server.compat._response_turns import create_response, stream_response
-from pydantic_deep.server.compat._responses import InputItem, Metadata, ResponseRequest
 from pydantic_deep.server.http._errors import describe_errors
 from pydantic_deep.server.http._json_route import JsonRoute
 

@@ -10,7 +10,8 @@ from pydantic_ai import BinaryContent
 
 from pydantic_deep.approvals import Approve, Deny
 from pydantic_deep.server.compat._dialogue import Dialogue, DialogueMessage
-from pydantic_deep.server.compat._responses import ResponseRequest, last_run_id, parse_response_request
+from pydantic_deep.server.compat._response_requests import ResponseRequest
+from pydantic_deep.server.compat._responses import last_run_id, parse_response_request
 from pydantic_deep.server.http._errors import ServerError
 from tests.server.compat.conftest import IMAGE, PIXEL
 
