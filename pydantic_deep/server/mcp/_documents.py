@@ -37,6 +37,9 @@ from pydantic_deep.server.routes import _admin, _conversations, _versions
 MAX_FILE_BYTES: Final = 1_000_000
 """Maximum size of a file that is returned as a resource, in bytes."""
 
+PAGE: Final = 50
+"""Maximum number of versions in a list of resources; a cursor continues it."""
+
 VERSION: Final = 'deep-agents://versions/{version}'
 """The URI template of a version."""
 
@@ -76,7 +79,7 @@ async def list_resources(access: Access, params: PaginatedRequestParams | None) 
         raise ServerError(
             'invalid', f'There is no page {cursor[:100]!r}. Pass the `nextCursor` of a list of resources.'
         )
-    page = await _conversations.list_conversations(access, limit=50, cursor=cursor)
+    page = await _conversations.list_conversations(access, limit=PAGE, cursor=cursor)
     resources = [
         Resource(
             uri=VERSION.format(version=item.head),

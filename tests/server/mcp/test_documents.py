@@ -41,14 +41,15 @@ async def write(client: Client, **files: str) -> Any:
     return result_of(await client.call_tool('run', {'prompt': prompt, 'agent': 'writer'}))
 
 
-async def test_heads_of_conversations_are_listed_page_by_page(client: Client) -> None:
-    runs = [await write(client, a='x') for _ in range(51)]
+async def test_heads_of_conversations_are_listed_page_by_page(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_documents, 'PAGE', 2)
+    runs = [await write(client, a='x') for _ in range(3)]
     first = await client.list_resources()
     second = await client.list_resources(cursor=first.next_cursor)
 
     uris = [str(resource.uri) for resource in [*first.resources, *second.resources]]
     assert uris == [f'deep-agents://versions/{run["version"]}' for run in reversed(runs)]
-    assert (len(first.resources), second.next_cursor) == (50, None)
+    assert (len(first.resources), second.next_cursor) == (2, None)
 
 
 async def test_version_is_read_as_json(client: Client) -> None:
