@@ -91,7 +91,7 @@ def _list(
     if json:
         print_document([hook.model_dump(mode='json', exclude={'secret_digest'}) for hook in hooks])
     elif hooks:
-        rows = [(hook.id, hook.owner, hook.url, ', '.join(hook.events), hook.disabled_reason or '') for hook in hooks]
+        rows = [(hook.id, hook.owner, hook.url, _events_of(hook), hook.disabled_reason or 'no') for hook in hooks]
         _print_table(('id', 'owner', 'url', 'events', 'disabled'), rows)
     else:
         typer.echo('There are no webhooks. Add one: pydantic-deep webhooks add URL --owner NAME', err=True)
@@ -143,17 +143,10 @@ def _deliveries(
         print_document([delivery.model_dump(mode='json', exclude={'body'}) for delivery in deliveries])
     elif deliveries:
         rows = [
-            (
-                sent.id,
-                sent.type,
-                sent.state,
-                str(sent.attempts),
-                f'{sent.created_at:%Y-%m-%d %H:%M:%S}',
-                sent.problem or '',
-            )
+            (f'{sent.created_at:%Y-%m-%d %H:%M}', sent.type, sent.state, str(sent.attempts), sent.problem or '')
             for sent in deliveries
         ]
-        _print_table(('id', 'type', 'state', 'attempts', 'created', 'problem'), rows)
+        _print_table(('created', 'type', 'state', 'tries', 'problem'), rows)
     else:
         typer.echo('There are no deliveries in the last seven days.', err=True)
 
@@ -186,9 +179,13 @@ def _use_webhooks(
             raise error_exit(escape_invisible(problem), USAGE_ERROR_CODE) from None
 
 
+def _events_of(hook: Webhook) -> str:
+    return 'all' if len(hook.events) == len(Event) else ', '.join(hook.events)
+
+
 def _print_table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
     table = Table(*columns, box=None, pad_edge=False)
     for row in rows:
         table.add_row(*(Text(escape_invisible(cell), overflow='fold') for cell in row))
-    table.columns[0].no_wrap = True  # so that an id can be copied
+    table.columns[0].no_wrap = True  # so that it can be copied
     Console().print(table)
