@@ -105,6 +105,7 @@ DeepAgentError
 ├── in `pydantic_deep.server`
 │   ├── InvalidAgentsError       (ValueError) the agents to serve are invalid
 │   ├── InvalidSettingsError     (ValueError) a setting is unknown or invalid
+│   ├── InvalidWebhookError      (ValueError) a webhook cannot be created
 │   └── ServerStartError         the server failed to start
 └── in `pydantic_deep.testing`
     ├── ScriptExhaustedError  (AssertionError) a scripted model has no more steps

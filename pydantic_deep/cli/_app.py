@@ -71,6 +71,7 @@ from pydantic_deep.cli.commands._server import keys_app, serve_app
 from pydantic_deep.cli.commands._skills import skills_app
 from pydantic_deep.cli.commands._store import store_app
 from pydantic_deep.cli.commands._task import AgentOptions, run_task
+from pydantic_deep.cli.commands._webhooks import webhooks_app
 from pydantic_deep.cli.commands._worker import worker_app
 from pydantic_deep.cli.history._pending import find_pending
 from pydantic_deep.cli.history._revisions import Revisions
@@ -409,6 +410,7 @@ app.add_typer(mcp_server_app)
 app.add_typer(acp_app)
 app.add_typer(worker_app)
 app.add_typer(keys_app)
+app.add_typer(webhooks_app)
 
 
 def _escape_unencodable(stream: TextIO) -> None:

@@ -18,7 +18,8 @@ A turn proceeds in this order:
    creates their frames from the same log. URLs that a client sends are never fetched, and its history, calls and
    results are never used. An error in a stream is sent as an error, never as a normal end.
 8. The capability `Audit` writes a record at the start and at the end of a run.
-9. On startup, `recover()` resumes runs of crashed processes, and audit records without a live run are ended.
+9. Webhooks are found in the store and sent by one process at a time (`webhooks`).
+10. On startup, `recover()` resumes runs of crashed processes, and audit records without a live run are ended.
 """
 
 import importlib
@@ -49,6 +50,7 @@ from ._settings import InvalidSettingsError, ServerSettings, load_settings
 from ._uvicorn import ServerStartError, serve
 from ._worker import run_worker
 from .access._identity import Authenticate, Identity, InvalidIdentityError
+from .webhooks._webhooks import InvalidWebhookError, Webhook, WebhookDelivery, Webhooks, open_webhooks
 
 __all__ = (
     'AnyAgent',
@@ -59,16 +61,21 @@ __all__ = (
     'InvalidIdentityError',
     'InvalidKeyError',
     'InvalidSettingsError',
+    'InvalidWebhookError',
     'KeyRing',
     'KeyScope',
     'ServerSettings',
     'ServerStartError',
+    'Webhook',
+    'WebhookDelivery',
+    'Webhooks',
     'create_api_key',
     'create_app',
     'import_agents',
     'list_api_keys',
     'load_settings',
     'open_keys',
+    'open_webhooks',
     'revoke_api_key',
     'run_worker',
     'serve',

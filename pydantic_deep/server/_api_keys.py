@@ -176,6 +176,13 @@ class KeyRing:
             if cursor is None:
                 return keys
 
+    async def is_valid(self, id: str) -> bool:
+        """Return whether there is a key with an id, and it is neither revoked nor expired."""
+        try:
+            return (await self.keys.get(id)).is_valid(self.clock())
+        except RowNotFoundError:
+            return False
+
     async def last_used_at(self, id: str) -> datetime | None:
         """Return when a key was last used, to the hour; `None` if it was never used."""
         try:

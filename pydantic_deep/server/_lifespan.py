@@ -33,6 +33,8 @@ from .runs._pool import RunPool
 from .runs._repetitions import Repetitions
 from .runs._stored_run_events import stored_run_events
 from .runs._stored_runs import load_run
+from .webhooks._sender import WebhookSender
+from .webhooks._webhooks import open_webhooks
 
 _LOGGER = logging.getLogger('pydantic_deep')
 
@@ -58,6 +60,9 @@ async def serving(
             store, OpenaiObject, fields=OPENAI_OBJECT_FIELDS, name='server_openai_object'
         )
         stack.push_async_callback(openai_objects.aclose)
+        webhooks = await stack.enter_async_context(
+            open_webhooks(store, key=settings.webhook_key, private_hosts=settings.webhook_private_hosts)
+        )
         dispatcher = await stack.enter_async_context(open_configured_dispatcher(settings))
         mirrors = RunMirrors(
             store.queue, memory_bytes=settings.log_memory_bytes, load_events=partial(_events_of_ended, app)
@@ -76,6 +81,7 @@ async def serving(
             audit=audit,
             threads=threads,
             openai_objects=openai_objects,
+            webhooks=webhooks,
             runs=runs,
             repetitions=Repetitions(runs),
             rate=RateLimit(per_second=settings.requests_per_second, burst=settings.request_burst, clock=time.monotonic),
@@ -88,6 +94,9 @@ async def serving(
             make_backend=make_backend,
         )
         app.state.server = state
+        if settings.webhook_key is not None:
+            sender = WebhookSender(store, webhooks, keys=keys, owner_key=OWNER, public_url=settings.public_url)
+            await stack.enter_async_context(_sending(sender))
         if settings.worker:
             runs.is_recovering = True  # before the first request is accepted
             runs.tasks.start_soon(recover, state)
@@ -117,6 +126,17 @@ async def _running(worker: Worker) -> AsyncGenerator[None]:
             yield
         finally:
             worker.stop()
+
+
+@asynccontextmanager
+async def _sending(sender: WebhookSender) -> AsyncGenerator[None]:
+    """Send webhooks; on exit, requests in progress are cancelled, and sent again by the next process."""
+    async with anyio.create_task_group() as group:
+        group.start_soon(sender.run)
+        try:
+            yield
+        finally:
+            group.cancel_scope.cancel()
 
 
 async def _events_of_ended(app: FastAPI, run_id: str) -> list[StreamEvent]:

@@ -96,6 +96,16 @@ class ServerSettings(BaseSettings):
     max_upload_bytes: int = Field(default=MAX_FILE_BYTES, ge=1, le=MAX_FILE_BYTES)
     """The maximum size of an upload in bytes, limited by that of a file in a version."""
 
+    # Webhooks
+
+    webhook_key: str | None = Field(default=None, min_length=32, repr=False)
+    """The key from which the secrets of webhooks are derived: 32 or more random characters, the same for all servers of a
+    store. A changed key invalidates all webhooks. Default: there are no webhooks."""
+    webhook_private_hosts: tuple[str, ...] = ()
+    """The hosts that may receive webhooks at private addresses, and without encryption."""
+    public_url: str | None = Field(default=None, pattern='^https?://')
+    """The URL of the page as people open it, for links in webhooks."""
+
     # Runs
 
     max_runs: PositiveInt = 1000

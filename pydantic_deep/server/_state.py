@@ -25,6 +25,7 @@ from ._settings import ServerSettings
 from ._threads import Thread
 from .runs._pool import RunPool
 from .runs._repetitions import Repetitions
+from .webhooks._webhooks import Webhooks
 
 MakeBackend: TypeAlias = Callable[[str, str], BackendProtocol]
 """Returns the backend of a conversation, by its owner and its id."""
@@ -62,6 +63,8 @@ class ServerState:
     """The threads of clients of other APIs and of user interfaces."""
     openai_objects: Repository[OpenaiObject]
     """Fields of the responses and conversations of OpenAI's clients."""
+    webhooks: Webhooks
+    """The webhooks of all owners."""
     runs: RunPool
     """The running runs, and the logs of ended ones."""
     rate: RateLimit

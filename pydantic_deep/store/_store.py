@@ -222,6 +222,27 @@ class SqlStore(AsyncResource):
             await self._check_counts('run')
         return await self._engine.read(partial(_runs.runs, conversation_id, parent_run_id, states, limit))
 
+    async def runs_after(self, position: int | None, *, limit: int = 1000) -> tuple[list[RunRecord], int]:
+        """Return the runs that were stored after a position, oldest first, and the position after them.
+
+        A reader that goes on from each returned position sees every run once, also those of other processes. Runs of
+        subagents are omitted. If the returned position is the given one, there are no more.
+
+        Args:
+            position: A returned position; 0 for the first run, and `None` for the end, after which there is none.
+            limit: Maximum number of runs.
+        """
+        check_page(limit=limit)
+        last = await self._engine.read(_runs.last_run)
+        if position is None or last <= position:
+            return [], last
+        await self._engine.wait_for_writes()
+        return await self._engine.read(partial(_runs.runs_after, position, last, limit))
+
+    async def unfinished(self) -> tuple[set[str], set[str]]:
+        """Return the ids of the runs that are `running`, and of the pending approvals."""
+        return await self._engine.read(partial(_runs.unfinished, self._clock()))
+
     async def orphans(self, limit: int = 1000) -> list[RunRecord]:
         """Return the `running` runs of crashed owners, parents before their children."""
         check_page(limit=limit)

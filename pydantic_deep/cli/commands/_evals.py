@@ -16,6 +16,7 @@ from rich.console import Console
 from pydantic_deep._agent_imports import AnyAgent, InvalidAgentsError, import_agents
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli.approvals._policy import GATED_TOOLS, ApprovalMode
+from pydantic_deep.cli.configuration._recorded_agent import RecordedAgent
 from pydantic_deep.cli.history._reader import VersionReader
 from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.cli.render._score_table import render_scores
@@ -42,7 +43,6 @@ from ._options import (
     print_document,
     read,
 )
-from ._recorded_agent import RecordedAgent
 
 if TYPE_CHECKING:
     from pydantic_deep.evals import CaseTask, TurnCase, TurnResult

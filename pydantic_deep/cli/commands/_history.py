@@ -14,6 +14,7 @@ from rich.console import Console
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli._schemas import ContextUsage, GarbageCollectionReport, ReplayReport
 from pydantic_deep.cli.approvals._policy import ApprovalMode
+from pydantic_deep.cli.configuration._recorded_agent import RecordedAgent
 from pydantic_deep.cli.history._context_report import load_context_usage, render_context
 from pydantic_deep.cli.history._reader import LogPage, VersionReader
 from pydantic_deep.cli.render._detail_view import render_details, render_difference
@@ -41,7 +42,6 @@ from ._options import (
     print_document,
     read,
 )
-from ._recorded_agent import RecordedAgent
 
 if TYPE_CHECKING:
     from pydantic_deep.store.analytics import Table

@@ -275,17 +275,22 @@ def load_server_settings(config: Path | None, overrides: Mapping[str, object]) -
 
 
 @asynccontextmanager
-async def _open_keys(settings: ServerSettings, environment: Environment) -> AsyncGenerator[tuple[SqlStore, KeyRing]]:
-    """Open the store of the server and its API keys."""
-    from pydantic_deep.server import open_keys
-
+async def open_served_store(settings: ServerSettings, environment: Environment) -> AsyncGenerator[SqlStore]:
+    """Open the store of the server."""
     url = settings.store or choose_store(None, environment)
     async with open_chosen_store(
         url, environment, blobs=settings.blobs, wait_seconds=settings.store_wait_seconds
     ) as opened:
-        store = cast('SqlStore', opened)  # `open_store` returns this type for a database
-        async with open_keys(store) as ring:
-            yield store, ring
+        yield cast('SqlStore', opened)  # `open_store` returns this type for a database
+
+
+@asynccontextmanager
+async def _open_keys(settings: ServerSettings, environment: Environment) -> AsyncGenerator[tuple[SqlStore, KeyRing]]:
+    """Open the store of the server and its API keys."""
+    from pydantic_deep.server import open_keys
+
+    async with open_served_store(settings, environment) as store, open_keys(store) as ring:
+        yield store, ring
 
 
 def _print_address(names: list[str], store: str, hint: str | None, url: str) -> None:

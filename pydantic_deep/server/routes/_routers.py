@@ -17,6 +17,7 @@ from . import (
     _ui,
     _uploads,
     _versions,
+    _webhooks,
 )
 
 ROUTERS: tuple[APIRouter, ...] = (
@@ -26,6 +27,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     _versions.router,
     _approvals.router,
     _uploads.router,
+    _webhooks.router,
     _compat.router,
     _google.router,
     _responses.router,

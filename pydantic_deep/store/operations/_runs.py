@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
 from pydantic_deep.store.engine import Operation, Statement, Value, for_update
 from pydantic_deep.store.errors import (
@@ -65,6 +65,29 @@ def running() -> Operation[list[RunRecord]]:
     """Read all runs that are `running`, oldest first."""
     sql = f"SELECT {_rows.RUN} FROM run WHERE state = 'running' ORDER BY number"
     return [_rows.run_from(row) for row in (yield Statement(sql))]
+
+
+def last_run() -> Operation[int]:
+    """Read the number of the newest run; 0 if there is none."""
+    return integer((yield Statement('SELECT COALESCE(MAX(number), 0) FROM run'))[0][0])
+
+
+def runs_after(number: int, last: int, limit: int) -> Operation[tuple[list[RunRecord], int]]:
+    """Read the runs without a parent between two numbers, oldest first, and the number up to which they are complete."""
+    rows = yield Statement(
+        f'SELECT {_rows.RUN}, number FROM run WHERE number > ?1 AND number <= ?2 AND parent_run_id IS NULL'
+        ' ORDER BY number LIMIT ?3',
+        (number, last, limit),
+    )
+    return [_rows.run_from(row[:-1]) for row in rows], integer(rows[-1][-1]) if len(rows) == limit else last
+
+
+def unfinished(now: int) -> Operation[tuple[set[str], set[str]]]:
+    """Read the ids of the runs that are `running`, and of the pending approvals."""
+    runs = yield Statement("SELECT id FROM run WHERE state = 'running'")
+    approvals = yield Statement(f"SELECT id FROM approval WHERE status = 'pending' AND NOT {_EXPIRED}", (now,))
+    ids = [{_keys.unpack_id(cast('bytes', row[0])) for row in rows} for rows in (runs, approvals)]
+    return ids[0], ids[1]
 
 
 def claim_run(run_id: str, dead: str | None, owner: str) -> Operation[bool]:

@@ -1,0 +1,30 @@
+"""Webhooks in Python: what cannot be created says why."""
+
+from __future__ import annotations
+
+import pytest
+
+from pydantic_deep.repository import RowNotFoundError
+from pydantic_deep.server import InvalidWebhookError, Webhooks
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize(
+    ('events', 'problem'),
+    [([], 'There are no events.'), (['run.ended', 'run.began'], "There is no event 'run.began'.")],
+)
+async def test_unknown_events_are_refused(webhooks: Webhooks, events: list[str], problem: str):
+    """A webhook needs one of the known events, which the error lists."""
+    with pytest.raises(InvalidWebhookError) as caught:
+        await webhooks.create(owner='ada', url='https://example.com/', events=events)
+    names = 'approval.requested, approval.answered, run.ended'
+    assert str(caught.value) == f'{problem} Name at least one of {names}.'
+
+
+async def test_webhook_of_another_owner_is_not_found(webhooks: Webhooks):
+    """`get` with an owner returns the webhooks of this owner only."""
+    hook, _ = await webhooks.create(owner='ada', url='https://example.com/')
+    assert await webhooks.get(hook.id) == await webhooks.get(hook.id, 'ada') == hook
+    with pytest.raises(RowNotFoundError):
+        await webhooks.get(hook.id, 'bob')
