@@ -19,6 +19,7 @@ TAGS = [
     {'name': 'anthropic', 'description': "Anthropic's API: use the name of an agent as the model name."},
     {'name': 'google', 'description': "Google's API: use the name of an agent as the model name."},
     {'name': 'ui', 'description': 'The protocols AG-UI and Vercel AI.'},
+    {'name': 'mcp', 'description': 'The Model Context Protocol, over streamable HTTP.'},
 ]
 """The tags that group the operations of the OpenAPI document."""
 

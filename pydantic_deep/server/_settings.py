@@ -91,6 +91,9 @@ class ServerSettings(BaseSettings):
     address."""
     wrong_key_burst: PositiveInt = 20
     """The number of requests with a wrong key that may exceed the sustained rate at once."""
+    mcp_answers: bool = False
+    """Whether clients of MCP may answer approvals with the tool `answer_approval`, with which an agent can approve its own
+    calls. By default only people answer: in a form of the client, on the page, or with the command line."""
     max_body_bytes: PositiveInt = 8 * 2**20
     """The maximum size of a request body in bytes, except for uploads."""
     max_upload_bytes: int = Field(default=MAX_FILE_BYTES, ge=1, le=MAX_FILE_BYTES)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, TypeAlias, cast
 
 from fastapi import Depends, Request
-from starlette.types import Scope
+from starlette.types import ASGIApp, Scope
 
 from pydantic_deep.audit import AuditRecord
 from pydantic_deep.errors import DeepAgentError
@@ -46,6 +46,20 @@ class NotStartedError(DeepAgentError, RuntimeError):
 
 
 @dataclass(frozen=True, kw_only=True)
+class McpSession:
+    """A connection of a client of MCP that lasts longer than a request."""
+
+    id: str
+    """The id that the client sends with each request, a UUID."""
+    caller: object
+    """Who has opened it. A request of another caller, or with other permissions, never reaches it."""
+    handle: ASGIApp
+    """Answers a request of the session."""
+    end: Callable[[], None]
+    """Ends the session soon."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ServerState:
     """The objects that all routes share."""
 
@@ -77,6 +91,8 @@ class ServerState:
     """The Prometheus metrics of the application."""
     repetitions: Repetitions
     """The runs of repeated requests of clients of other APIs."""
+    mcp_sessions: dict[str, McpSession] = field(default_factory=dict[str, McpSession])
+    """The sessions of MCP in this process, by id, in the order of their last use."""
     hands_over: bool = False
     """Whether runs are queued for workers, which may be in other processes."""
     make_backend: MakeBackend | None = None

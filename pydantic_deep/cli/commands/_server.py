@@ -69,6 +69,21 @@ ServedStoreOption = Annotated[
     ),
 ]
 
+AGENTS_HELP = (
+    'An agent, or a dictionary of agents by name, in a module that can be imported from the working directory. Default: '
+    'a deep agent with separate files for each conversation.'
+)
+ServedAgentsOption = Annotated[str | None, typer.Option('--agents', metavar='MODULE:NAME', help=AGENTS_HELP)]
+WorkDirOption = Annotated[
+    Path | None,
+    typer.Option(
+        '--work-dir',
+        metavar='DIR',
+        help='The parent of the directories of conversations on this machine, which are filled before turns and removed '
+        'when they are idle. Default: files are in memory, and in versions.',
+    ),
+]
+
 serve_app = typer.Typer()
 keys_app = typer.Typer(
     name='keys',
@@ -95,15 +110,7 @@ class Scope(StrEnum):
 )
 def _serve(
     context: typer.Context,
-    agents: Annotated[
-        str | None,
-        typer.Option(
-            '--agents',
-            metavar='MODULE:NAME',
-            help='An agent, or a dictionary of agents by name, in a module that can be imported from the working '
-            'directory. Default: a deep agent with separate files for each conversation.',
-        ),
-    ] = None,
+    agents: ServedAgentsOption = None,
     model: ModelOption = None,
     host: Annotated[
         str | None,
@@ -122,15 +129,7 @@ def _serve(
     no_worker: Annotated[
         bool, typer.Option('--no-worker', help='Execute no runs here: `pydantic-deep worker` processes do.')
     ] = False,
-    work_dir: Annotated[
-        Path | None,
-        typer.Option(
-            '--work-dir',
-            metavar='DIR',
-            help='The parent of the directories of conversations on this machine, which are filled before turns and '
-            'removed when they are idle. Default: files are in memory, and in versions.',
-        ),
-    ] = None,
+    work_dir: WorkDirOption = None,
     mcp_config: McpConfigOption = None,
     config: ConfigOption = None,
 ) -> None:
@@ -142,7 +141,7 @@ def _serve(
     }  # fmt: skip
     with exit_on_error():
         settings = load_server_settings(config, overrides)
-        from pydantic_deep.server import InvalidAgentsError, import_agents, serve
+        from pydantic_deep.server import serve
 
         async def work(served: Mapping[str, AnyAgent]) -> None:
             async with with_servers(served, servers) as ready, _open_keys(settings, environment) as (opened, ring):
@@ -152,15 +151,7 @@ def _serve(
                 await serve(ready, opened, settings, on_start=print_address)
 
         servers = open_mcp_servers(Extras(mcp_servers=read_mcp_options(mcp_config or ())), environment)
-        try:
-            if settings.agents is None:
-                asked = open_model(choose_model(model, environment.variables), environment.models)
-                agent = create_deep_agent(asked) if servers is None else create_deep_agent(asked, interrupt_on={})
-                anyio.run(work, {DEFAULT_AGENT: agent})
-            else:
-                anyio.run(work, import_agents(settings.agents))
-        except InvalidAgentsError as error:
-            raise error_exit(str(error), USAGE_ERROR_CODE) from None
+        run_with_agents(work, settings, model, environment, asks=servers is not None)
 
 
 @keys_app.command('create', epilog=EXIT_CODE_HELP)
@@ -248,6 +239,38 @@ def _revoke(
     typer.echo(escape_invisible(f'{key.name} is revoked.'), err=True)
 
 
+def run_with_agents(
+    work: Callable[[Mapping[str, AnyAgent]], Awaitable[None]],
+    settings: ServerSettings,
+    model: str | None,
+    environment: Environment,
+    *,
+    asks: bool = False,
+) -> None:
+    """Call a function with the agents of the settings, by default with a deep agent, which asks before calls if told."""
+    from pydantic_deep.server import InvalidAgentsError, import_agents
+
+    try:
+        if settings.agents is None:
+            asked = open_model(choose_model(model, environment.variables), environment.models)
+            agent = create_deep_agent(asked, interrupt_on={}) if asks else create_deep_agent(asked)
+            anyio.run(work, {DEFAULT_AGENT: agent})
+        else:
+            anyio.run(work, import_agents(settings.agents))
+    except InvalidAgentsError as error:
+        raise error_exit(str(error), USAGE_ERROR_CODE) from None
+
+
+@asynccontextmanager
+async def open_served_store(settings: ServerSettings, environment: Environment) -> AsyncGenerator[SqlStore]:
+    """Open the store of the settings, by default that of the command line."""
+    url = settings.store or choose_store(None, environment)
+    async with open_chosen_store(
+        url, environment, blobs=settings.blobs, wait_seconds=settings.store_wait_seconds
+    ) as opened:
+        yield cast('SqlStore', opened)  # `open_store` returns this type for a database
+
+
 def _use_keys(
     context: typer.Context, store: str | None, config: Path | None, work: Callable[[SqlStore, KeyRing], Awaitable[T]]
 ) -> T:
@@ -272,16 +295,6 @@ def load_server_settings(config: Path | None, overrides: Mapping[str, object]) -
         return load_settings(config, **{name: value for name, value in overrides.items() if value is not None})
     except InvalidSettingsError as error:
         raise error_exit(str(error), USAGE_ERROR_CODE) from None
-
-
-@asynccontextmanager
-async def open_served_store(settings: ServerSettings, environment: Environment) -> AsyncGenerator[SqlStore]:
-    """Open the store of the server."""
-    url = settings.store or choose_store(None, environment)
-    async with open_chosen_store(
-        url, environment, blobs=settings.blobs, wait_seconds=settings.store_wait_seconds
-    ) as opened:
-        yield cast('SqlStore', opened)  # `open_store` returns this type for a database
 
 
 @asynccontextmanager

@@ -69,8 +69,10 @@ def caller_in(scope: Scope) -> Caller:
     return scope[_CALLER]
 
 
-def is_cross_origin(headers: Headers) -> bool:
+def is_cross_origin(headers: Headers, scheme: str) -> bool:
     """Return whether a browser sent a request for a page of another origin, such as another host, scheme or port.
+
+    A page with `https:` is of this origin even if the request has the scheme `http`: a proxy may have decrypted it.
 
     Browsers send `Sec-Fetch-Site` with HTTPS and to the same machine, and `Origin` with every method that changes
     something. Other clients send neither, and no cookies of people. This is the rule of `CrossOriginProtection` in Go's
@@ -79,7 +81,8 @@ def is_cross_origin(headers: Headers) -> bool:
     site, origin = headers.get('sec-fetch-site'), headers.get('origin')
     if site is not None:
         return site not in ('same-origin', 'none')
-    return origin is not None and origin.partition('://')[2] != headers.get('host')
+    host = headers.get('host')
+    return origin is not None and origin not in (f'{scheme}://{host}', f'https://{host}')
 
 
 def is_public(path: str) -> bool:
@@ -130,7 +133,7 @@ class Authentication:
         identity = await _identify(self._login, scope)
         if identity is None:
             return await _find_key(state, scope, self._login)
-        if scope['method'] not in SAFE_METHODS and is_cross_origin(Headers(scope=scope)):
+        if scope['method'] not in SAFE_METHODS and is_cross_origin(Headers(scope=scope), scope['scheme']):
             raise ServerError('forbidden', CROSS_ORIGIN)
         caller = caller_of_host(identity)
         _take(state, caller)

@@ -1,8 +1,8 @@
 """Approvals as forms of the client: elicitation.
 
 A client that declares it shows the form to its user. Clients of protocol versions before 2026-07-28 receive it as a
-request while the tool runs, which needs a connection in both directions: standard input and output. Later ones receive
-it as the result of the call, and repeat the call with the answer, which works over HTTP too.
+request while the tool runs, which needs a connection in both directions: standard input and output, or a session over
+HTTP. Later ones receive it as the result of the call, and repeat the call with the answer.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FORM: Final[dict[str, Any]] = {
     },
     'required': ['decision'],
 }
-"""The form. Other decisions need the tool `answer_approval`."""
+"""The form. Other decisions are possible on the page, with the command line, and with the tool `answer_approval`."""
 
 
 async def finish(call: Call, run_id: str, *, seconds: float) -> RunResult | InputRequiredResult:
@@ -67,7 +67,7 @@ async def continued_run(call: Call) -> str | None:
         raise ServerError('forbidden', 'Answering approvals requires a key with the scope `approve`.')
     given = call.params.input_responses or {}
     for pending in run_result(call.access, await _turns.read_run(run_id, call.access)).approvals:
-        response = given.get(pending.approval)
+        response = given.get(_key(pending))
         answer = _answer_of(pending, response) if isinstance(response, ElicitResult) else None
         if answer is not None:
             run_id = await _answer(call, pending, answer) or run_id
@@ -112,13 +112,16 @@ def _ask_by_result(run_id: str, pending: Sequence[PendingCall]) -> InputRequired
     """Return the result that asks the client for answers and for a repetition of the call."""
     return InputRequiredResult(
         input_requests={
-            shown.approval: ElicitRequest(
-                params=ElicitRequestFormParams(message=_message(shown), requested_schema=FORM)
-            )
+            _key(shown): ElicitRequest(params=ElicitRequestFormParams(message=_message(shown), requested_schema=FORM))
             for shown in pending
         },
         request_state=run_id,
     )
+
+
+def _key(pending: PendingCall) -> str:
+    """Return the key of a form, which names the call as shown: an answer to another one is none."""
+    return f'{pending.approval}:{pending.digest}'
 
 
 def _answer_of(pending: PendingCall, result: ElicitResult) -> Answer | None:

@@ -24,6 +24,9 @@ Report: TypeAlias = Callable[[float, str], Awaitable[None]]
 POLL_SECONDS = 0.5
 """The interval in which the store is read for a run that this process has no log of."""
 
+HOW_TO_ANSWER = 'in a form that `get_run` shows, on the page of the server, or with `pydantic-deep approvals`'
+"""Where people answer approvals."""
+
 _ACTIVE = ('queued', 'running')
 
 
@@ -112,11 +115,13 @@ def _next(access: Access, run: Run, *, has_pending: bool) -> str | None:
             return 'The run has no end in the store. Continue it with `resume_run`, or end it with `cancel_run`.'
         case 'awaiting_approval' if not has_pending:
             return 'The approvals are answered. If no other run has resumed the turn, call `resume_run`.'
-        case 'awaiting_approval' if access.has('approve'):
+        case 'awaiting_approval' if access.has('approve') and access.state.settings.mcp_answers:
             return 'Ask the user about each call in `approvals`, then call `answer_approval`.'
-        case 'awaiting_approval':
+        case 'awaiting_approval' if not access.has('approve'):
             return (
                 'A person must answer the approvals, with a key that has the scope `approve`. Then call `resume_run`.'
             )
+        case 'awaiting_approval':
+            return f'The user must answer the approvals: {HOW_TO_ANSWER}. Then call `resume_run`.'
         case _:
             return None

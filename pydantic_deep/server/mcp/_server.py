@@ -60,7 +60,7 @@ def create_mcp_server(access: Access) -> Server[Any]:
 
 
 async def _list_tools(access: Access, context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
-    return ListToolsResult(tools=[tool.definition() for tool in TOOLS.values() if access.has(tool.scope)])
+    return ListToolsResult(tools=[tool.definition() for tool in TOOLS.values() if tool.is_offered(access)])
 
 
 async def _call_tool(
@@ -93,8 +93,7 @@ async def _call_tool(
 
 
 async def _execute(tool: ServedTool, call: Call) -> BaseModel | InputRequiredResult:
-    if not call.access.has(tool.scope):
-        raise ServerError('forbidden', f'This requires a key with the scope `{tool.scope}`.')
+    tool.check(call.access)
     try:
         arguments = tool.arguments.model_validate(call.params.arguments or {})
     except ValidationError as error:

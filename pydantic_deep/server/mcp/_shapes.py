@@ -1,11 +1,11 @@
-"""Arguments and results of the tools, and their JSON Schemas. They are short: each client pays for them."""
+"""Arguments and results of the tools, and the JSON Schemas of arguments. They are short: each client pays for them."""
 
 from __future__ import annotations
 
 from functools import cache
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from pydantic_deep.server.schemas._fields import Id, Name, Reason
 from pydantic_deep.store import VersionKind, VersionState
@@ -72,9 +72,9 @@ class AnswerArguments(_Waiting):
     """`edit` runs the call with `args`; `respond` returns `content` instead of running it."""
     digest: Annotated[str, Field(min_length=64, max_length=64)] | None = None
     """The digest of the approval as the person saw it. Required except for `deny`."""
-    args: dict[str, JsonValue] | None = None
+    args: dict[str, Any] | None = None
     """For `edit`: the complete arguments."""
-    content: JsonValue = None
+    content: Any = None
     """For `respond`: the result."""
     reason: Reason | None = None
     """The reason for the decision."""
@@ -218,39 +218,25 @@ class Rewound(BaseModel):
 
 @cache
 def schema_of(model: type[BaseModel]) -> dict[str, Any]:
-    """Return the JSON Schema of a model, as short as clients need it.
+    """Return the JSON Schema of arguments, as short as clients need it.
 
-    It has no titles, no null, since results omit null and arguments may be omitted, and no limits of texts, which the
-    error for an invalid argument names.
+    It has no titles, no null, since arguments may be omitted, and no limits of texts, which the error for an invalid
+    argument names.
     """
-    return _compact(model.model_json_schema())
+    schema = model.model_json_schema()
+    fields = {name: _compact(field) for name, field in schema['properties'].items()}
+    required = {'required': schema['required']} if 'required' in schema else {}
+    return {'type': 'object', 'properties': fields, **required, 'additionalProperties': False}
 
 
-def _compact(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return an object schema of a model, its definitions included."""
-    kept = {name: value for name, value in schema.items() if name not in ('title', 'description')}
-    if 'properties' in kept:
-        fields: dict[str, dict[str, Any]] = kept['properties']
-        optional = {name for name, field in fields.items() if _NULL in field.get('anyOf', ())}
-        kept['properties'] = {name: _compact_field(field) for name, field in fields.items()}
-        kept['required'] = [name for name in kept.get('required', ()) if name not in optional]
-    if '$defs' in kept:
-        kept['$defs'] = {name: _compact(model) for name, model in kept['$defs'].items()}
-    return kept
-
-
-def _compact_field(field: dict[str, Any]) -> dict[str, Any]:
+def _compact(field: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of an argument."""
     kept = {name: value for name, value in field.items() if name not in _UNSAID}
     if kept.get('default', _NULL) is None:
         del kept['default']
-    others: list[dict[str, Any]] = [
-        {name: value for name, value in option.items() if name not in _UNSAID}
-        for option in field.get('anyOf', ())
-        if option != _NULL
-    ]
-    if len(others) > 1:
-        return {'anyOf': others, **kept}
-    return {**(others[0] if others else {}), **kept}
+    others: list[dict[str, Any]] = [option for option in field.get('anyOf', ()) if option != _NULL]
+    option = {name: value for option in others for name, value in option.items() if name not in _UNSAID}
+    return {**option, **kept}
 
 
 _UNSAID: Final = frozenset({'title', 'anyOf', 'minLength', 'maxLength', 'pattern'})

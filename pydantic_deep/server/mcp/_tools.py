@@ -21,7 +21,7 @@ from pydantic_deep.versions import TurnOptions
 
 from ._call import Call
 from ._elicitation import continued_run, finish
-from ._runs import pending_call, run_result
+from ._runs import HOW_TO_ANSWER, pending_call, run_result
 from ._shapes import (
     AnswerArguments,
     Answered,
@@ -58,17 +58,34 @@ class ServedTool:
     description: str
     scope: KeyScope
     arguments: type[BaseModel]
-    result: type[BaseModel]
     execute: Callable[[Call, Any], Awaitable[Result]]
     annotations: ToolAnnotations
 
+    def check(self, access: Access) -> None:
+        """Check that a caller may call the tool.
+
+        Raises:
+            ServerError: The key lacks the scope, or only people may answer approvals.
+        """
+        if not access.has(self.scope):
+            raise ServerError('forbidden', f'This requires a key with the scope `{self.scope}`.')
+        if self.name == 'answer_approval' and not access.state.settings.mcp_answers:
+            raise ServerError('forbidden', f'Only the user can answer approvals: {HOW_TO_ANSWER}.')
+
+    def is_offered(self, access: Access) -> bool:
+        """Return whether a caller may call the tool."""
+        try:
+            self.check(access)
+        except ServerError:
+            return False
+        return True
+
     def definition(self) -> Tool:
-        """Return the tool as clients see it."""
+        """Return the tool as clients see it. It has no schema of its result, which few clients use and all pay for."""
         return Tool(
             name=self.name,
             description=self.description,
             input_schema=schema_of(self.arguments),
-            output_schema=schema_of(self.result),
             annotations=self.annotations,
         )
 
@@ -215,7 +232,6 @@ TOOLS: Final = {
             description='Give an agent a task and wait for its answer. Files and dialogue become a version.',
             scope='run',
             arguments=RunArguments,
-            result=RunResult,
             execute=_run,
             annotations=_WORKS,
         ),
@@ -224,7 +240,6 @@ TOOLS: Final = {
             description='Wait for a run that has not ended, and return it.',
             scope='run',
             arguments=RunIdArguments,
-            result=RunResult,
             execute=_get_run,
             annotations=_WAITS,
         ),
@@ -233,7 +248,6 @@ TOOLS: Final = {
             description='Continue a run that is suspended, or whose approvals were answered elsewhere.',
             scope='run',
             arguments=RunIdArguments,
-            result=RunResult,
             execute=_resume_run,
             annotations=_WORKS,
         ),
@@ -242,7 +256,6 @@ TOOLS: Final = {
             description='End a run. Its completed work is kept.',
             scope='run',
             arguments=CancelArguments,
-            result=RunResult,
             execute=_cancel_run,
             annotations=_CHANGES,
         ),
@@ -251,7 +264,6 @@ TOOLS: Final = {
             description='List calls of agents that need a decision of the user.',
             scope='approve',
             arguments=ListApprovalsArguments,
-            result=Approvals,
             execute=_list_approvals,
             annotations=_READS,
         ),
@@ -260,7 +272,6 @@ TOOLS: Final = {
             description="Answer an approval with the user's decision. Show the user `call` first; never decide alone.",
             scope='approve',
             arguments=AnswerArguments,
-            result=Answered,
             execute=_answer_approval,
             annotations=_WORKS,
         ),
@@ -269,7 +280,6 @@ TOOLS: Final = {
             description='List conversations, or the versions of one, newest first.',
             scope='run',
             arguments=LogArguments,
-            result=Log,
             execute=_log,
             annotations=_READS,
         ),
@@ -278,7 +288,6 @@ TOOLS: Final = {
             description='Compare the files of two versions.',
             scope='run',
             arguments=DiffArguments,
-            result=DiffResult,
             execute=_diff,
             annotations=_READS,
         ),
@@ -287,7 +296,6 @@ TOOLS: Final = {
             description='Go back to a version of a conversation. Later versions are kept.',
             scope='run',
             arguments=RewindArguments,
-            result=Rewound,
             execute=_rewind,
             annotations=_CHANGES,
         ),

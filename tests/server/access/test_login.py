@@ -145,6 +145,9 @@ async def test_running_turns_are_counted_for_the_owner(serve: Serve, users: User
         ({'sec-fetch-site': 'cross-site'}, True),
         ({'sec-fetch-site': 'cross-site', 'origin': 'http://localhost'}, True),
         ({'origin': 'http://localhost'}, False),
+        ({'origin': 'https://localhost'}, False),  # a proxy has decrypted it
+        ({'origin': 'ftp://localhost'}, True),
+        ({'origin': 'chrome-extension://localhost'}, True),
         ({'origin': 'http://localhost:8000'}, True),
         ({'origin': 'http://evil.example'}, True),
         ({'origin': 'http://localhost.evil.example'}, True),
@@ -156,7 +159,7 @@ async def test_running_turns_are_counted_for_the_owner(serve: Serve, users: User
 )
 async def test_page_of_another_origin_changes_nothing(hosted: Served, headers: dict[str, str], is_cross: bool) -> None:
     """Browsers add cookies to requests of any page, so with a login only pages of this origin can change something."""
-    assert is_cross_origin(Headers({'host': 'localhost', **headers})) is is_cross
+    assert is_cross_origin(Headers({'host': 'localhost', **headers}), 'http') is is_cross
     async with browser(hosted, 'a', **headers) as ada:
         answers = [
             await ada.post('/api/conversations', json={'agent': 'analyst'}),

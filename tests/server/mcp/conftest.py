@@ -16,7 +16,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelRequestPart, T
 from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep import create_deep_agent
-from pydantic_deep.server import AnyAgent, KeyScope
+from pydantic_deep.server import AnyAgent, KeyScope, ServerSettings
 from pydantic_deep.server.access._identity import caller_with_key
 from pydantic_deep.server.access._ownership import Access
 from pydantic_deep.server.mcp._server import create_mcp_server
@@ -42,6 +42,12 @@ UNKNOWN = '00000000-0000-7000-8000-000000000000'
 """An id that does not exist."""
 
 Mode: TypeAlias = Literal['legacy', 'auto']
+
+
+@pytest.fixture
+def settings() -> ServerSettings:
+    """Settings with limits that no test reaches by accident, and with the tool `answer_approval`."""
+    return ServerSettings(requests_per_second=1000, request_burst=100_000, mcp_answers=True)
 
 
 @pytest.fixture

@@ -121,20 +121,14 @@ async def test_client_over_http_repeats_the_call_with_the_form(served: Served) -
     assert (done['state'], len(person.forms)) == ('complete', 1)
 
 
-async def test_client_of_the_older_protocol_over_http_gets_the_approvals(served: Served) -> None:
-    """Without sessions, nothing can be asked during a call of the older protocol: the tools answer approvals."""
-    async with over_http(served, mode='legacy', elicitation=Person()) as client:
-        paused = result_of(await client.call_tool('run', {'prompt': '/a.txt=a', 'agent': 'asker'}))
-    assert (paused['state'], len(paused['approvals'])) == ('awaiting_approval', 1)
-
-
 async def test_repeated_call_without_answers_returns_the_approvals(connect: Connect) -> None:
-    """A client that repeats a call with no answer, or with another kind of answer, gets the run as it is."""
+    """A client that repeats a call with no answer, with another kind, or for another call, gets the run as it is."""
     async with connect(elicitation_callback=Person()) as client, connect() as plain:
         paused = result_of(await plain.call_tool('run', {'prompt': '/a.txt=a', 'agent': 'asker'}))
         [shown] = paused['approvals']
-        wrong: InputResponses = {shown['approval']: ListRootsResult(roots=[])}
-        for given in (InputResponses(), wrong):
+        wrong: InputResponses = {f'{shown["approval"]}:{shown["digest"]}': ListRootsResult(roots=[])}
+        other: InputResponses = {f'{shown["approval"]}:{"0" * 64}': filled('approve')}
+        for given in (InputResponses(), wrong, other):
             again = await client.call_tool(
                 'get_run', {'run': paused['run']}, request_state=paused['run'], input_responses=given
             )

@@ -57,12 +57,14 @@ async def test_only_post_is_supported(make_client: MakeClient, method: str) -> N
         (None, 200),
         (BASE_URL, 200),
         ('https://app.example.com', 200),
+        ('https://localhost', 200),
+        ('ftp://localhost', 403),
         ('https://evil.example.com', 403),
         ('null', 403),
     ],
 )
 async def test_only_known_origins_may_call(serve: Serve, origin: str | None, status: int) -> None:
-    """A web page may call the server from its own origin, and from those in `cors_origins`."""
+    """A web page may call the server from its own origin, with TLS or as the request, and from `cors_origins`."""
     settings = ServerSettings(cors_origins=('https://app.example.com',))
     async with serve(settings=settings) as served, served.client(await served.key()) as client:
         headers = ACCEPT if origin is None else {**ACCEPT, 'origin': origin}

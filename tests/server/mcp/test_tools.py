@@ -202,6 +202,35 @@ async def test_run_that_has_ended_cannot_be_resumed(client: Client) -> None:
     )
 
 
+@pytest.mark.parametrize('answers', [False, True])
+async def test_agent_answers_only_if_the_operator_allows_it(serve: Serve, answers: bool) -> None:
+    """By default an agent cannot approve its own calls: the tool is neither offered nor usable, whatever the scopes."""
+    settings = ServerSettings(mcp_answers=answers)
+    async with serve(settings=settings) as served, Client(create_mcp_server(await access_of(served))) as client:
+        paused = await ask(client)
+        [call] = paused['approvals']
+        assert ('answer_approval' in {tool.name for tool in (await client.list_tools()).tools}) is answers
+        arguments = {'approval': call['approval'], 'decision': 'approve', 'digest': call['digest']}
+        answered = await client.call_tool('answer_approval', arguments)
+        seen = result_of(await client.call_tool('get_run', {'run': paused['run']}))
+    if answers:
+        assert result_of(answered)['status'] == 'approved'
+        return
+    assert error_of(answered) == snapshot(
+        'Only the user can answer approvals: in a form that `get_run` shows, on the page of the server, or with `pydantic-deep approvals`.'
+    )
+    assert seen == paused
+    assert seen['next'] == snapshot(
+        'The user must answer the approvals: in a form that `get_run` shows, on the page of the server, or with `pydantic-deep approvals`. Then call `resume_run`.'
+    )
+
+
+async def test_list_of_tools_is_short(client: Client) -> None:
+    """Each client pays for the list in every conversation: about 1,300 tokens for all tools together."""
+    tools = (await client.list_tools()).tools
+    assert len(json.dumps([tool.model_dump(mode='json', by_alias=True, exclude_none=True) for tool in tools])) < 5400
+
+
 # Versions
 
 
