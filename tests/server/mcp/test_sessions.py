@@ -15,7 +15,7 @@ from mcp.client.streamable_http import streamable_http_client
 from pydantic_deep.server.mcp import _sessions
 from pydantic_deep.server.mcp._sessions import SESSION_ID
 from tests.server.conftest import Listen, MakeClient, Served
-from tests.server.mcp.conftest import error_of, result_of
+from tests.server.mcp.conftest import result_of
 from tests.server.mcp.test_elicitation import Person, filled
 from tests.server.mcp.test_http import ACCEPT, PING
 
