@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs the JavaScript clients of AG-UI, Vercel AI and server-sent events against the server over loopback, and validates
-# the received streams with `ag-ui-validate` and with the models of the protocols.
+# Runs the JavaScript clients of AG-UI, Vercel AI, server-sent events and MCP against the server over loopback, and
+# validates the received streams with `ag-ui-validate` and with the models of the protocols, and `/mcp` with its
+# conformance kit.
 # Packages are installed into tests/js/node_modules and .venv-js.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -17,10 +18,13 @@ npm() { node "$home/lib/node_modules/npm/bin/npm-cli.js" "$@"; }
 
 captures=$(mktemp -d)
 exec 3< <(exec .venv/bin/python tests/js/serve.py)
-server=$!
-trap 'kill "$server" 2>/dev/null || true; wait "$server" 2>/dev/null || true; rm -rf "$captures"' EXIT
+servers=$!
+exec 4< <(exec .venv/bin/python -m tests.js.mcp_serve)
+servers="$servers $!"
+trap 'kill $servers 2>/dev/null || true; wait $servers 2>/dev/null || true; rm -rf "$captures"' EXIT
 read -r SERVED <&3 || { echo "The server did not start." >&2; exit 1; }
-export SERVED CAPTURES=$captures
+read -r MCP_SERVED <&4 || { echo "The server of MCP did not start." >&2; exit 1; }
+export SERVED MCP_SERVED CAPTURES=$captures
 
 served() { node -p "JSON.parse(process.env.SERVED).$1"; }
 .venv-js/bin/ag-ui-validate --no-color --max-warnings 0 \

@@ -75,6 +75,7 @@ CONTENTS: Final[dict[str, Content]] = {
         IMAGE,
         embedded('test://mixed-content-resource', '{"test":"data","value":123}', 'application/json'),
     ),
+    'test_reconnection': 'Without stored events, no stream is closed early.',
     'json_schema_2020_12_tool': 'The schema is in the list of tools.',
 }
 

@@ -29,6 +29,15 @@ from tests.js.serve import answer
 KIT = 'kit'
 """The owner who gets the fixtures."""
 
+AGENTS = {
+    'careful': create_deep_agent(
+        ScriptedModel(then=answer),
+        skills=[Skill('poetry', 'Writes poems.', body='Rhyme.')],
+        interrupt_on={'write_file': True},
+    )
+}
+"""The agents, for `pydantic-deep mcp` too."""
+
 _create_mcp_server: Callable[[Access], Server[Any]] = _http.create_mcp_server
 
 
@@ -40,8 +49,6 @@ def create_mcp_server(access: Access) -> Server[Any]:
 async def main() -> None:
     """Serve until stopped."""
     _http.create_mcp_server = create_mcp_server
-    skill = Skill('poetry', 'Writes poems.', body='Rhyme.')
-    agent = create_deep_agent(ScriptedModel(then=answer), skills=[skill], interrupt_on={'write_file': True})
     with socket.create_server(('127.0.0.1', 0)) as ours, socket.create_server(('127.0.0.1', 0)) as fixtures:
         ports = {listener.getsockname()[1]: owner for listener, owner in ((ours, 'ada'), (fixtures, KIT))}
         url, fixture = (f'http://127.0.0.1:{port}/mcp' for port in ports)
@@ -52,8 +59,10 @@ async def main() -> None:
 
         async with open_store('memory:') as store:
             key = await create_api_key(store, name='js', scopes=['run', 'approve'], owner='ada')
-            settings = ServerSettings(requests_per_second=1000, request_burst=10_000, shutdown_seconds=1)
-            app = create_app({'careful': agent}, store, settings, authenticate=log_in)
+            settings = ServerSettings(
+                requests_per_second=1000, request_burst=10_000, shutdown_seconds=1, mcp_answers=True
+            )
+            app = create_app(AGENTS, store, settings, authenticate=log_in)
             print(json.dumps({'url': url, 'fixture': fixture, 'key': key}), flush=True)
             await uvicorn.Server(uvicorn.Config(app, log_config=None)).serve(sockets=[ours, fixtures])
 
