@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 
 import anyio
 from mcp.server.stdio import stdio_server
+from mcp.shared.message import SessionMessage
 
 from pydantic_deep.server._agents import AnyAgent
 from pydantic_deep.server._app import create_app
@@ -14,6 +16,7 @@ from pydantic_deep.server.access._identity import Identity, caller_of_host
 from pydantic_deep.server.access._ownership import Access
 from pydantic_deep.store import SqlStore
 
+from ._lines import open_input, refuse_others
 from ._server import create_mcp_server
 
 __all__ = ('serve_stdio',)
@@ -30,7 +33,8 @@ async def serve_stdio(
 ) -> None:
     """Serve agents until standard input ends. Then running turns get `shutdown_seconds`, as when a server stops.
 
-    While it runs, other output of the process goes to standard error.
+    While it runs, other output of the process goes to standard error. A line that is no message, or a longer one than 50
+    million characters, is answered with an error.
 
     Args:
         agents: The agents, by name.
@@ -44,5 +48,9 @@ async def serve_stdio(
     caller = caller_of_host(Identity(owner=owner))
     async with app.router.lifespan_context(app):
         server = create_mcp_server(Access(state=app.state.server, caller=caller))
-        async with stdio_server(stdin, stdout) as (read, write):
-            await server.run(read, write, server.create_initialization_options())
+        with open_input() if stdin is None else nullcontext(stdin) as lines:
+            async with stdio_server(lines, stdout) as (read, write), anyio.create_task_group() as group:
+                forward, messages = anyio.create_memory_object_stream[SessionMessage | Exception]()
+                group.start_soon(refuse_others, read, write, forward)
+                async with messages:
+                    await server.run(messages, write, server.create_initialization_options())
