@@ -5,15 +5,15 @@
 | a call of the tool `run` | a turn, started by `start_run` as for every other API |
 | a progress notification | an event of the log of the run |
 | the other tools | the routes of `/api` with the same name, with their checks and scopes |
-| an elicitation | an approval, answered through the same route |
+| an elicitation | an approval, answered through the same route. Only people answer, unless `mcp_answers` is set |
 | a resource | a version, or a file of it |
 | a prompt | a skill of an agent |
 
 A run belongs to the server and not to the request: if the request is cancelled or the client disconnects, the run
 continues, and `get_run` returns its result. `cancel_run` ends it.
 
-There are no sessions. Over HTTP each request is authenticated alone, so any process of a server can answer it, and a
-restart loses nothing.
+Over HTTP each request is authenticated alone, so any process of a server can answer it, and a restart loses nothing.
+The exception are forms of older protocols, which need a session in one process (`_sessions`).
 
 Defined elsewhere: MCP servers whose tools our agents use (`pydantic_deep.mcp`).
 """

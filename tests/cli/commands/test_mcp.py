@@ -73,6 +73,23 @@ def test_standard_output_has_messages_only(
     assert [message['result']['serverInfo']['name'] for message in messages if 'result' in message] == ['pydantic-deep']
 
 
+LISTED = [
+    HELLO,
+    {'jsonrpc': '2.0', 'method': 'notifications/initialized'},
+    {'jsonrpc': '2.0', 'id': 2, 'method': 'tools/list'},
+]
+
+
+@pytest.mark.parametrize('options', [[], ['--allow-answers']])
+def test_client_answers_approvals_only_with_the_option(invoke: Invoke, options: list[str]) -> None:
+    """By default, the calling agent gets no tool with which it could approve calls of ours."""
+    # The end of the input cancels what is not answered yet, so lines that are no messages delay it.
+    lines = ''.join(f'{json.dumps(message)}\n' for message in LISTED) + 5 * 'nonsense\n'
+    result = invoke('mcp', '--store', 'memory:', *options, model=ScriptedModel(), stdin=lines)
+    assert result.exit_code == 0
+    assert ('answer_approval' in result.stdout) is bool(options)
+
+
 def test_agents_that_cannot_be_served_are_refused(
     invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,8 +17,8 @@ PING = {'jsonrpc': '2.0', 'id': 1, 'method': 'ping'}
 
 
 @pytest.mark.parametrize('mode', ['legacy', 'auto'])
-async def test_stock_client_runs_approves_compares_and_rewinds(served: Served, mode: Mode) -> None:
-    """A client of either generation runs, answers an approval, reads the diff, and goes back, with progress."""
+async def test_stock_client_runs_approves_compares_rewinds_and_branches(served: Served, mode: Mode) -> None:
+    """A client of either generation runs, answers an approval, reads the diff, goes back and branches, with progress."""
     received: list[str | None] = []
 
     async def note(progress: float, total: float | None, message: str | None) -> None:
@@ -36,6 +36,10 @@ async def test_stock_client_runs_approves_compares_and_rewinds(served: Served, m
         assert file['path'] == '/a.txt'
         place = {'conversation': done['conversation'], 'version': paused['version']}
         assert result_of(await client.call_tool('rewind', place))['head'] == paused['version']
+        branch = {'prompt': 'Hi', 'from_version': done['version'], 'branch': 'other'}
+        assert result_of(await client.call_tool('run', branch))['conversation'] == done['conversation']
+        log = result_of(await client.call_tool('log', {'conversation': done['conversation']}))
+        assert {version['branch'] for version in log['versions']} >= {'other'}
     assert received == ['write_file']
 
 
