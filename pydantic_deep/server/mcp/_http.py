@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
@@ -26,7 +26,10 @@ class McpResponse(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Read the message, and send its result."""
         request = self._request
-        body = await request.body()
+        try:
+            body = await request.body()
+        except ClientDisconnect:  # nobody receives a response
+            return
         receive = _Replay(body, receive).receive
         session = find_session(self._access, request)
         if session is None:

@@ -8,6 +8,7 @@ connection, so a request with the id of a session that has ended, or that anothe
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
@@ -21,6 +22,8 @@ from starlette.requests import Request
 from pydantic_deep.server._state import McpSession
 from pydantic_deep.server.access._ownership import Access
 from pydantic_deep.store import new_id
+
+_LOGGER = logging.getLogger('pydantic_deep')
 
 SESSION_ID: Final = 'mcp-session-id'
 """The header with the id of a session."""
@@ -93,6 +96,8 @@ async def _serve(access: Access, server: Server[Any], *, task_status: TaskStatus
             with scope:
                 task_status.started(session)
                 await server.run(read, write, server.create_initialization_options())
+        except Exception:  # outermost boundary: a failed session must not end the server
+            _LOGGER.exception('A session of MCP failed')
         finally:
             sessions.pop(session.id, None)
             with anyio.CancelScope(shield=True):

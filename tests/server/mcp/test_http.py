@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+
 import pytest
 from inline_snapshot import snapshot
+from starlette.requests import Request
+from starlette.types import Message
 
 from pydantic_deep.server import ServerSettings
+from pydantic_deep.server.mcp._http import McpResponse
 from pydantic_deep.server.mcp._tools import TOOLS
 from tests.server.conftest import BASE_URL, Client, MakeClient, Serve, Served
-from tests.server.mcp.conftest import UNKNOWN, Mode, error_of, over_http, result_of
+from tests.server.mcp.conftest import UNKNOWN, Mode, access_of, error_of, over_http, result_of
 
 pytestmark = pytest.mark.anyio
 
@@ -112,6 +117,38 @@ async def test_malformed_messages_are_refused(make_client: MakeClient, body: byt
     answer = await client.post('/mcp', content=body, headers=headers)
     assert answer.status_code == 400 or '"error"' in answer.text
     assert (await client.post('/mcp', json=PING, headers=headers)).is_success
+
+
+async def test_body_beyond_the_limit_is_refused(serve: Serve) -> None:
+    """The limit holds for a body of unknown length too, and the server answers the next message."""
+
+    async def chunks() -> AsyncGenerator[bytes]:
+        for _ in range(3):
+            yield 100 * b' '
+
+    async with (
+        serve(settings=ServerSettings(max_body_bytes=250)) as served,
+        served.client(await served.key('run')) as client,
+    ):
+        headers = {**ACCEPT, 'content-type': 'application/json'}
+        assert (await client.post('/mcp', content=chunks(), headers=headers)).status_code == 413
+        assert (await client.post('/mcp', json=PING, headers=ACCEPT)).is_success
+
+
+async def test_client_that_disconnects_in_its_message_is_no_defect(served: Served) -> None:
+    """A message that does not arrive as a whole is not answered, and nothing is started by it."""
+    access = await access_of(served)
+    scope = {'type': 'http', 'method': 'POST', 'path': '/mcp', 'headers': []}
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {'type': 'http.disconnect'}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    await McpResponse(access, Request(scope, receive))(scope, receive, send)
+    assert sent == []
 
 
 # Isolation of owners, by tool

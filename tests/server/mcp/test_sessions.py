@@ -11,6 +11,7 @@ import pytest
 from inline_snapshot import snapshot
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
+from mcp.server.lowlevel import Server
 
 from pydantic_deep.server.mcp import _sessions
 from pydantic_deep.server.mcp._sessions import SESSION_ID
@@ -100,6 +101,23 @@ async def test_oldest_session_of_a_caller_ends(
     assert (await ada.post('/mcp', json=PING, headers={**ACCEPT, SESSION_ID: ids[1]})).is_success
     third = await ada.post('/mcp', json=hello(elicitation={}), headers=ACCEPT)
     assert list(served.state.mcp_sessions) == [ids[0], ids[1], third.headers[SESSION_ID]]
+
+
+async def test_failed_session_does_not_end_the_server(
+    served: Served, make_client: MakeClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A defect in the loop of a session is logged, and the server answers the next request."""
+
+    async def fail(*arguments: object) -> None:
+        raise RuntimeError('a defect')
+
+    client = await make_client('run')
+    with monkeypatch.context() as patched:
+        patched.setattr(Server, 'run', fail)
+        await client.post('/mcp', json=hello(elicitation={}), headers=ACCEPT)
+    assert 'a defect' in caplog.text
+    assert served.state.mcp_sessions == {}
+    assert (await client.post('/mcp', json=PING, headers=ACCEPT)).is_success
 
 
 @pytest.mark.parametrize(
