@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from typing import Any
 
 import pytest
 from inline_snapshot import snapshot
@@ -138,7 +139,7 @@ async def test_body_beyond_the_limit_is_refused(serve: Serve) -> None:
 async def test_client_that_disconnects_in_its_message_is_no_defect(served: Served) -> None:
     """A message that does not arrive as a whole is not answered, and nothing is started by it."""
     access = await access_of(served)
-    scope = {'type': 'http', 'method': 'POST', 'path': '/mcp', 'headers': []}
+    scope: dict[str, Any] = {'type': 'http', 'method': 'POST', 'path': '/mcp', 'headers': []}
     sent: list[Message] = []
 
     async def receive() -> Message:
