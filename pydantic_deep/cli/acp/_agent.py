@@ -62,10 +62,7 @@ Configure: TypeAlias = Callable[[Path], Awaitable[tuple[Settings, Extras]]]
 """Returns the configuration of the agent for a directory."""
 
 MAX_SESSIONS: Final = 100
-"""Maximum number of sessions that `session/list` returns, newest first."""
-
-MAX_VERSIONS: Final = 5_000
-"""Maximum number of versions, newest first, in which sessions are looked for."""
+"""Maximum number of sessions that `session/list` returns at once. The cursor of the response leads to older ones."""
 
 INVALID_PARAMS: Final = -32602
 NOT_FOUND: Final = -32002
@@ -120,6 +117,8 @@ class EditorAgent:
     """Whether the store outlives the process."""
     sessions: dict[str, EditorSession] = field(default_factory=dict[str, EditorSession], init=False)
     """The open sessions by id."""
+    _opening_sessions: dict[str, EditorSession] = field(default_factory=dict[str, EditorSession], init=False)
+    """The sessions that are being opened, whose last turn is perhaps being finished, by id."""
     _client: Client | None = field(default=None, init=False)
 
     def on_connect(self, conn: Any) -> None:
@@ -183,11 +182,16 @@ class EditorAgent:
         additional_directories: list[str] | None = None,
         **meta: Any,
     ) -> LoadSessionResponse:
-        """Open a stored session at its newest version, and send its whole dialogue before the response."""
+        """Open a stored session at its newest version, and send its whole dialogue before the response.
+
+        A turn whose process crashed is finished before the response too.
+        """
         with errors_as_responses():
             async with self._opening(session_id, cwd, additional_directories, mcp_servers) as session:
-                await self._continue(session, session_id)
+                run_id = await self._continue(session, session_id)
                 await session.replay()
+                if run_id is not None:
+                    await session.finish(run_id)
                 return LoadSessionResponse(modes=session.modes)
 
     async def resume_session(
@@ -201,7 +205,9 @@ class EditorAgent:
         """Open a stored session as `load_session` does, without its dialogue."""
         with errors_as_responses():
             async with self._opening(session_id, cwd, additional_directories, mcp_servers) as session:
-                await self._continue(session, session_id)
+                run_id = await self._continue(session, session_id)
+                if run_id is not None:
+                    await session.finish(run_id)
                 return ResumeSessionResponse(modes=session.modes)
 
     async def fork_session(
@@ -221,14 +227,23 @@ class EditorAgent:
     async def list_sessions(
         self, cwd: str | None = None, cursor: str | None = None, **meta: Any
     ) -> ListSessionsResponse:
-        """Return the newest stored sessions of a directory, or of all directories."""
+        """Return the stored sessions of a directory, or of all directories, those that started last first."""
         with errors_as_responses():
-            wanted = VersionFilter(metadata=None if cwd is None else {DIRECTORY: str(_directory(cwd))})
-            newest: dict[str, VersionRecord] = {}
-            for record in await self.store.versions(wanted, limit=MAX_VERSIONS):
-                if record.kind != 'root' and isinstance(_metadata(record).get(DIRECTORY), str):
-                    newest.setdefault(_session_of(record), record)
-            shown = dict(list(newest.items())[:MAX_SESSIONS])
+            starts = VersionFilter(
+                kinds=('root', 'edit'),  # a conversation starts with a root, and a fork with an edit of its metadata
+                metadata=None if cwd is None else {DIRECTORY: str(_directory(cwd))},
+            )
+            before = _number(cursor)
+            shown: dict[str, VersionRecord] = {}
+            while len(shown) < MAX_SESSIONS:
+                page = await self.store.versions(starts, limit=MAX_SESSIONS - len(shown), before=before)
+                for record in page:
+                    newest = await self._newest_since(record)
+                    if newest is not None:
+                        shown[_session_of(record)] = newest
+                if not page:
+                    break
+                before = page[-1].number
             reader = VersionReader(revisions=Revisions(store=self.store, directory=''))
             versions = await reader.views.versions(list(shown.values()))
             return ListSessionsResponse(
@@ -240,7 +255,8 @@ class EditorAgent:
                         updated_at=version.created_at.isoformat(),
                     )
                     for (id, record), version in zip(shown.items(), versions, strict=True)
-                ]
+                ],
+                next_cursor=str(before) if len(shown) == MAX_SESSIONS else None,
             )
 
     async def close_session(self, session_id: str, **meta: Any) -> CloseSessionResponse:
@@ -263,8 +279,9 @@ class EditorAgent:
 
     async def cancel(self, session_id: str, **meta: Any) -> None:
         """Stop the turn of a session, if one is running."""
-        if session_id in self.sessions:
-            self.sessions[session_id].cancel()
+        for sessions in (self.sessions, self._opening_sessions):
+            if session_id in sessions:
+                sessions[session_id].cancel()
 
     async def close(self) -> None:
         """Stop all turns, and close all sessions."""
@@ -301,42 +318,54 @@ class EditorAgent:
         conversation.metadata = {**conversation.metadata, SESSION: id}
         session = EditorSession(id, conversation, self.environment, self._client)
         await self.tasks.start(session.serve)
+        self._opening_sessions[id] = session
         try:
             yield session
             await session.announce_commands()
         except BaseException:
             await session.close()
             raise
+        finally:
+            self._opening_sessions.pop(id, None)
         if id in self.sessions:
             await self._close(id)  # the editor opens it again
         self.sessions[id] = session
 
-    async def _continue(self, session: EditorSession, id: str) -> None:
+    async def _continue(self, session: EditorSession, id: str) -> str | None:
         """Continue from the newest version of a session. Nothing happens if it is open and has no turn yet.
+
+        Returns:
+            The run of the last turn, if its process crashed, so that the turn can be finished.
 
         Raises:
             SessionNotFoundError: The store has no such session.
-            InvalidSessionError: It belongs to another directory.
+            InvalidSessionError: It belongs to another directory, or its last turn has not ended.
         """
         conversation = session.conversation
         opened = self.sessions.get(id)
         if opened is not None and opened.conversation.tip is None:
-            return
+            return None
         record = await self._newest(id, conversation) if opened is None else opened.tip().record
         directory, own = _metadata(record).get(DIRECTORY), conversation.settings.directory
         if directory != own:
             raise InvalidSessionError(
                 f'The session works in {directory}, and not in {own}. Open it with that directory.'
             )
-        try:
-            await conversation.select(record)
-        except PendingVersionError:  # its answers have been used, and the run that used them has no version
-            await conversation.select(await self.store.version(record.parent_id or record.id))
-            session.warn(
-                'A turn of this session stopped while it continued from answered calls. The session continues before it; '
-                'the files that it changed remain.'
+        run_id = await conversation.select_suspended(record)
+        if run_id is None:
+            try:
+                await conversation.select(record)
+            except PendingVersionError:  # the run that has claimed its answers is alive
+                raise InvalidSessionError(
+                    'The last turn of the session is running. Wait until it ends, and open the session then.'
+                ) from None
+        elif session.id != id:
+            raise InvalidSessionError(
+                'The last turn of the session stopped with its process. Load the session, which finishes the turn, and '
+                'fork it then.'
             )
         conversation.is_in_directory = True  # an editor shows the directory, so turns do not work on a copy
+        return run_id
 
     async def _newest(self, id: str, conversation: Conversation) -> VersionRecord:
         """Return the version that a session continues: that of the directory, or else the newest.
@@ -346,13 +375,28 @@ class EditorAgent:
         head = await conversation.revisions.find_head()
         if head is not None and _session_of(head) == id:
             return head
+        newest = await self._find_newest(id)
+        if newest is None:
+            raise SessionNotFoundError(id)
+        return newest
+
+    async def _find_newest(self, id: str) -> VersionRecord | None:
         newest = await self.store.versions(VersionFilter(metadata={SESSION: id}), limit=1)
         if newest:
             return newest[0]
         stored = await self.store.conversation(id)
-        if stored is None or stored.head_id is None:
-            raise SessionNotFoundError(id)
-        return await self.store.version(stored.head_id)
+        return None if stored is None or stored.head_id is None else await self.store.version(stored.head_id)
+
+    async def _newest_since(self, start: VersionRecord) -> VersionRecord | None:
+        """Return the newest version of the session that a version starts; `None` if it starts none with a turn."""
+        if not isinstance(_metadata(start).get(DIRECTORY), str):
+            return None
+        id = _session_of(start)
+        starts = VersionFilter(kinds=('root', 'edit'), metadata={SESSION: id})
+        last = await self.store.versions(starts, limit=1)
+        is_start = last[0].id == start.id if last else start.kind == 'root'
+        newest = await self._find_newest(id) if is_start else None
+        return None if newest is None or newest.kind == 'root' else newest
 
     def _session(self, id: str) -> EditorSession:
         if id not in self.sessions:
@@ -373,6 +417,17 @@ def _directory(cwd: str) -> Path:
     if not path.is_absolute() or not path.is_dir():
         raise InvalidSessionError(f'The working directory {cwd!r} is no absolute path of a directory. Pass one.')
     return path.resolve()
+
+
+def _number(cursor: str | None) -> int | None:
+    """Return the number of a version at which a page of sessions begins.
+
+    Raises:
+        InvalidSessionError: The cursor is not one of a response.
+    """
+    if cursor is None or (cursor.isascii() and cursor.isdecimal() and len(cursor) < 19):
+        return None if cursor is None else int(cursor)
+    raise InvalidSessionError(f'The cursor {cursor!r} is none of `session/list`. Pass `nextCursor` of a response.')
 
 
 def _metadata(record: VersionRecord) -> dict[str, object]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from io import StringIO
 from typing import Any, Final, Protocol, TypeVar
 
@@ -37,7 +38,7 @@ from pydantic_deep.cli.chat._version_verbs import VERSION_VERBS
 from pydantic_deep.cli.render._event_lines import WORKED_ON_COPY
 from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.cli.turn._conversation import Conversation
-from pydantic_deep.cli.turn._runner import TurnObserver, TurnReport
+from pydantic_deep.cli.turn._runner import TurnObserver, TurnReport, recover_turn
 from pydantic_deep.cli.turn._turn_presenter import Work
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.plan_mode import has_plan_mode
@@ -220,11 +221,27 @@ class EditorSession(ChatSession):
             SessionError: Another prompt is being handled.
             TurnFailedError: The turn failed.
         """
+        return await self._perform(partial(self._handle_prompt, prompt))
+
+    async def finish(self, run_id: str) -> None:
+        """Finish the turn of a crashed process, as far as it succeeds: a failure is shown, and the session continues.
+
+        Args:
+            run_id: The run of the turn.
+        """
+        try:
+            await self._perform(partial(self.present, partial(recover_turn, self.conversation, run_id)))
+        except TurnFailedError as error:
+            self.warn(str(error))
+            self._emit_printed()
+            await self._flush()
+
+    async def _perform(self, work: Callable[[], Awaitable[None]]) -> StopReason:
         if self._cancellation is not None:
             raise SessionError('The session is handling a prompt. Cancel it, or wait for its end.')
         self._cancellation, self._idle, self._report = Cancellation(), anyio.Event(), None
         try:
-            await self._handle_prompt(prompt)
+            await work()
             return self._stop_reason()
         except RunCancelled:
             return 'cancelled'
