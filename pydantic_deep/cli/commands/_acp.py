@@ -11,7 +11,7 @@ import anyio
 import typer
 
 from pydantic_deep.cli._environment import Environment
-from pydantic_deep.cli.history._store import NO_STORE, choose_store, open_chosen_store
+from pydantic_deep.cli.history._store import NO_STORE, UnusableStoreError, choose_store, open_chosen_store
 from pydantic_deep.cli.turn._runtime import Extras, Settings
 
 from ._options import (
@@ -63,12 +63,17 @@ class EditorOptions:
     async def run(self) -> None:
         """Answer the messages of an editor until it closes the connection."""
         from pydantic_deep.cli.acp._agent import EditorAgent
-        from pydantic_deep.cli.acp._connection import open_pipes, protected_stdio, serve
+        from pydantic_deep.cli.acp._connection import open_pipes, protected_stdio, refuse, serve
 
         url = NO_STORE if self.no_store else choose_store(self.store, self.environment)
         async with AsyncExitStack() as stack:
             transport = await open_pipes(*stack.enter_context(protected_stdio()))
-            store = await stack.enter_async_context(open_chosen_store(url, self.environment))
+            try:
+                store = await stack.enter_async_context(open_chosen_store(url, self.environment))
+            except UnusableStoreError as error:
+                failure = error_exit(str(error), USAGE_ERROR_CODE)
+                await refuse(transport, str(error))  # editors show this sentence rather than standard error
+                raise failure from None
             tasks = await stack.enter_async_context(anyio.create_task_group())
             editor_agent = EditorAgent(
                 configure=self.configure,

@@ -52,6 +52,8 @@ class FakeEditor:
     answer: Answer | None = None
     """Chooses an option instead of `options`."""
     connection: ClientSideConnection = field(init=False)
+    output: asyncio.StreamWriter = field(init=False)
+    """The stream to the agent, for lines that the connection does not write."""
 
     def on_connect(self, conn: Any) -> None:
         pass
@@ -135,6 +137,7 @@ def connect(tmp_path: Path, clock: FakeClock) -> Connect:
                 )
                 tasks.start_soon(serve, agent, LineTransport(reader, writer))
                 client: Any = editor
+                editor.output = editor_writer
                 editor.connection = connect_to_agent(client, editor_writer, editor_reader, use_unstable_protocol=True)
                 try:
                     yield editor

@@ -102,6 +102,16 @@ def test_an_untrusted_project_is_refused_with_a_sentence(invoke: Invoke, work: P
     assert 'trust' in answer['error']['message']
 
 
+def test_an_unusable_store_is_an_error_of_each_request(invoke: Invoke) -> None:
+    """If the store cannot be opened, the editor and standard error receive a sentence that says so."""
+    messages: list[dict[str, Any]] = [{'id': 1, 'method': 'initialize', 'params': {'protocolVersion': 1}}]
+    result, [answer] = exchange(lambda: invoke('acp', '--store', 'agents.db', model=ScriptedModel()), messages)
+    assert result.exit_code == 2
+    assert answer['id'] == 1
+    assert answer['error']['message'].startswith("The store cannot be opened: There is no store at 'agents.db'. Write")
+    assert answer['error']['message'] in result.output
+
+
 def test_streams_that_are_no_pipes_are_refused(invoke: Invoke, tmp_path: Path) -> None:
     """Without pipes the command exits with an error that says what to do."""
     kept = os.dup(0)
