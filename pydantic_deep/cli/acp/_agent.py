@@ -52,6 +52,7 @@ from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.store import Store, VersionFilter, VersionRecord, new_id
 from pydantic_deep_backends import BackendError
 
+from ._editor_files import open_editor_files
 from ._mcp_servers import EditorMcpServer, with_mcp_servers
 from ._prompts import Block, parse_prompt
 from ._session import Client, EditorSession
@@ -119,6 +120,7 @@ class EditorAgent:
     """The open sessions by id."""
     _opening_sessions: dict[str, EditorSession] = field(default_factory=dict[str, EditorSession], init=False)
     """The sessions that are being opened, whose last turn is perhaps being finished, by id."""
+    _capabilities: ClientCapabilities | None = field(default=None, init=False)
     _client: Client | None = field(default=None, init=False)
 
     def on_connect(self, conn: Any) -> None:
@@ -133,6 +135,7 @@ class EditorAgent:
         **meta: Any,
     ) -> InitializeResponse:
         """Return the version of the protocol and the capabilities."""
+        self._capabilities = client_capabilities
         return InitializeResponse(
             protocol_version=PROTOCOL_VERSION,
             agent_info=Implementation(
@@ -316,6 +319,7 @@ class EditorAgent:
         await check_runtime(runtime)
         conversation = open_conversation(runtime, settings, self.store, is_persistent=self.is_persistent)
         conversation.metadata = {**conversation.metadata, SESSION: id}
+        runtime.backend.editor = open_editor_files(self._client, id, self._capabilities)
         session = EditorSession(id, conversation, self.environment, self._client)
         await self.tasks.start(session.serve)
         self._opening_sessions[id] = session

@@ -45,6 +45,7 @@ from pydantic_deep.plan_mode import has_plan_mode
 from pydantic_deep.streaming import EndEvent, ErrorEvent, StreamEvent, ToolResultEvent, approval_of
 from pydantic_deep.views import Repeat, repeat_of
 
+from ._editor_files import FileClient
 from ._permissions import PermissionRequest, permission_request
 from ._prompts import EditorPrompt
 from ._updates import Places, Update, UpdateTranslator, fenced
@@ -70,7 +71,7 @@ class TurnFailedError(DeepAgentError):
     """A turn failed. The message is that of its error event."""
 
 
-class Client(Protocol):
+class Client(FileClient, Protocol):
     """The methods of an editor that a session calls."""
 
     async def session_update(self, session_id: str, update: Update) -> None:

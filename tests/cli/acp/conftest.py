@@ -12,16 +12,19 @@ from typing import Any, TypeAlias
 
 import anyio
 import pytest
-from acp import connect_to_agent
+from acp import PROTOCOL_VERSION, RequestError, connect_to_agent
 from acp.core import ClientSideConnection
 from acp.helpers import text_block
 from acp.schema import (
     AllowedOutcome,
+    ClientCapabilities,
     DeniedOutcome,
     PermissionOption,
     PromptResponse,
+    ReadTextFileResponse,
     RequestPermissionResponse,
     ToolCallUpdate,
+    WriteTextFileResponse,
 )
 from pydantic_ai.models import Model
 
@@ -51,6 +54,11 @@ class FakeEditor:
     """The options to choose, in the order of the requests."""
     answer: Answer | None = None
     """Chooses an option instead of `options`."""
+    buffers: dict[str, str] = field(default_factory=dict[str, str])
+    """The texts of open files, perhaps not saved."""
+    asked_paths: list[str] = field(default_factory=list[str])
+    """The paths of all requests to read or write a text."""
+    refuses_writes: bool = False
     connection: ClientSideConnection = field(init=False)
     output: asyncio.StreamWriter = field(init=False)
     """The stream to the agent, for lines that the connection does not write."""
@@ -69,6 +77,25 @@ class FakeEditor:
         if chosen is None:
             return RequestPermissionResponse(outcome=DeniedOutcome(outcome='cancelled'))
         return RequestPermissionResponse(outcome=AllowedOutcome(outcome='selected', option_id=chosen))
+
+    async def read_text_file(self, session_id: str, path: str, **meta: Any) -> ReadTextFileResponse:
+        self.asked_paths.append(path)
+        if path not in self.buffers:
+            raise RequestError(-32002, 'There is no such file.')
+        return ReadTextFileResponse(content=self.buffers[path])
+
+    async def write_text_file(self, session_id: str, path: str, content: str, **meta: Any) -> WriteTextFileResponse:
+        self.asked_paths.append(path)
+        if self.refuses_writes:
+            raise RequestError(-32603, 'No.')
+        self.buffers[path] = content
+        Path(path).write_text(f'{content}formatted\n')
+        return WriteTextFileResponse()
+
+    async def declare(self, **capabilities: Any) -> None:
+        """Initialize the connection with capabilities of this editor."""
+        declared = ClientCapabilities.model_validate(capabilities)
+        await self.connection.initialize(protocol_version=PROTOCOL_VERSION, client_capabilities=declared)
 
     async def open(self, directory: Path, **options: Any) -> str:
         """Open a session, and return its id."""
