@@ -54,7 +54,7 @@ class EditorFiles:
             try:
                 await self.client.write_text_file(self.session_id, path, text)
             except RequestError as error:
-                raise OSError(errno.EIO, f'The editor refused to write the file: {error}. Ask the user.') from error
+                raise OSError(errno.EIO, f'The editor refused to write the file: {error}. Ask the user') from error
 
 
 def open_editor_files(

@@ -27,7 +27,7 @@ from pydantic_ai import CancellationToken, RunCancelled, UserError
 from pydantic_ai.messages import BinaryContent
 from rich.console import Console
 
-from pydantic_deep.approvals import Approve, Decision, PendingApproval
+from pydantic_deep.approvals import Approve, Decision, PendingApproval, Respond
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli.approvals._policy import CallAnswer
 from pydantic_deep.cli.approvals._prompter import ApprovalPrompter
@@ -38,7 +38,7 @@ from pydantic_deep.cli.chat._version_verbs import VERSION_VERBS
 from pydantic_deep.cli.render._event_lines import WORKED_ON_COPY
 from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.cli.turn._conversation import Conversation
-from pydantic_deep.cli.turn._runner import TurnObserver, TurnReport, recover_turn
+from pydantic_deep.cli.turn._runner import TurnObserver, TurnReport, recover_turn, resume_turn
 from pydantic_deep.cli.turn._turn_presenter import Work
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.plan_mode import has_plan_mode
@@ -144,6 +144,8 @@ class EditorSession(ChatSession):
         self._outbox, self._inbox = anyio.create_memory_object_stream[Update | anyio.Event](float('inf'))
         self._translator = UpdateTranslator(places=Places(directory=conversation.settings.directory))
         self._always_allowed: set[Repeat] = set()
+        self._question: PendingApproval | None = None
+        self._given: dict[str, CallAnswer] = {}
         self._cancellation: Cancellation | None = None
         self._idle = anyio.Event()
         self._idle.set()
@@ -253,7 +255,16 @@ class EditorSession(ChatSession):
             self._idle.set()
 
     async def send(self, text: str, images: Sequence[BinaryContent] = (), *, plan: bool | None = None) -> None:
-        """Run a turn in the mode of the session. `/plan` switches it."""
+        """Run a turn in the mode of the session, which `/plan` switches, or answer the pending question."""
+        question, self._question = self._question, None
+        tip = self.conversation.tip
+        if question is not None and tip is not None and question.id in [call.id for call in tip.pending]:
+            if images:
+                self.warn('An answer to a question is a text. The images were not sent.')
+            self._given[question.id] = CallAnswer(decision=Respond(text, digest=question.digest), by='person')
+            await self.present(partial(resume_turn, self.conversation, text))
+            return
+        self._given = {}
         if plan:
             self._switch_mode(PLAN.id)
         elif PLAN in self.modes.available_modes:
@@ -300,15 +311,19 @@ class EditorSession(ChatSession):
             return {}
         return {name: skill.description for name, skill in catalog.skills.items()}
 
-    async def _decide(self, pending: Sequence[PendingApproval]) -> Mapping[str, CallAnswer]:
+    async def _decide(self, pending: Sequence[PendingApproval]) -> Mapping[str, CallAnswer] | None:
         """Ask the person about each call, in their order, unless the mode or an earlier answer decides it.
+
+        Returns:
+            The answers. `None` if the next prompt answers a question: all calls stay pending until then.
 
         Raises:
             RunCancelled: The editor cancelled the turn. No call has run.
         """
-        answers: dict[str, CallAnswer] = {}
+        given, self._given = self._given, {}
+        answers = {call.id: given[call.id] for call in pending if call.id in given}
         always = set(self._always_allowed)
-        for call in pending:
+        for call in [call for call in pending if call.id not in answers]:
             approval, is_auto = approval_of(call), self.mode == AUTO.id
             repeat = repeat_of(approval.tool, approval.args, approval.view)
             if 'approve' in call.decisions and (is_auto or repeat in always):
@@ -316,14 +331,18 @@ class EditorSession(ChatSession):
                 answers[call.id] = CallAnswer(decision=Approve(digest=call.digest), by=by)
                 continue
             decision, is_always = await self._ask(permission_request(call, self._translator.places))
+            if decision is None:
+                self._question, self._given = call, answers
+                self._emit([helpers.update_agent_message_text('Write the answer as your next message.\n\n')])
+                return None
             answers[call.id] = CallAnswer(decision=decision, by='person')
             if is_always and repeat is not None:
                 always.add(repeat)
         self._always_allowed = always  # only now, because a cancelled request voids all answers
         return answers
 
-    async def _ask(self, request: PermissionRequest) -> tuple[Decision, bool]:
-        """Return the decision of the person, and whether it also applies to later calls."""
+    async def _ask(self, request: PermissionRequest) -> tuple[Decision | None, bool]:
+        """Return the decision of the person, `None` for a text that follows, and whether it applies to later calls."""
         await self._flush()
         try:
             with self._current.stops():

@@ -69,8 +69,7 @@ async def test_a_refused_write_is_a_failed_call(connect: Connect, work: Path) ->
         editor.options = ['allow']
         await editor.prompt(session, 'Write.')
         assert (
-            'The editor refused to write the file: No.'
-            in editor.of_kind('tool_call_update')[-1].content[0].content.text
+            'The editor refused to write the file: No' in editor.of_kind('tool_call_update')[-1].content[0].content.text
         )
     assert not (work / 'new.txt').exists()
 
