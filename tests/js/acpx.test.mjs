@@ -1,6 +1,6 @@
 // The command-line client acpx, which runs `pydantic-deep acp` as an editor does, and validates its messages.
 import assert from 'node:assert/strict';
-import { execFile } from 'node:child_process';
+import { execFile, spawn } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, realpathSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
@@ -72,8 +72,18 @@ test('a session is loaded after its process was killed, and changes its mode', a
 test('a turn is cancelled, and the session continues', async () => {
   const cwd = newDirectory();
   await acpx(cwd, 'sessions', 'new');
-  const waiting = acpx(cwd, '--format', 'json', 'wait');
-  while (!/cancel requested/i.test(await acpx(cwd, 'cancel')));
-  assert.match(await waiting, /"stopReason":"cancelled"/);
+  const waiting = spawn(process.execPath, [...cli, '--cwd', cwd, '--format', 'json', 'wait'], options);
+  let output = '';
+  let hasBegun;
+  const begun = new Promise((resolve) => (hasBegun = resolve));
+  waiting.stdout.on('data', (data) => {
+    output += data;
+    if (output.includes('"session/prompt"')) hasBegun();
+  });
+  const ended = new Promise((resolve) => waiting.on('close', resolve));
+  await begun;
+  await acpx(cwd, 'cancel');
+  await ended;
+  assert.match(output, /"stopReason":"cancelled"/);
   assert.match(await acpx(cwd, 'Hi'), /You said: Hi/);
 });

@@ -170,7 +170,7 @@ class ChangeTrackingBackend(LocalBackend):
 
     async def _read(self, path: str) -> Contents:
         try:
-            return await self.read_bytes(path)
+            return await super().read_bytes(path)
         except (OSError, BackendUnavailableError):
             return None
 
