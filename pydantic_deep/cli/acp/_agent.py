@@ -7,7 +7,7 @@ import json
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -56,6 +56,7 @@ from ._editor_files import open_editor_files
 from ._mcp_servers import EditorMcpServer, with_mcp_servers
 from ._prompts import Block, parse_prompt
 from ._session import Client, EditorSession
+from ._terminal import EditorTerminal
 
 logger = logging.getLogger(__name__)
 
@@ -114,6 +115,8 @@ class EditorAgent:
     """Runs the open sessions."""
     own_agent: str | None = None
     """The reference to the user's own agent, if any."""
+    has_terminal: bool = False
+    """Whether the agent runs commands in terminals of the editor."""
     is_persistent: bool = True
     """Whether the store outlives the process."""
     sessions: dict[str, EditorSession] = field(default_factory=dict[str, EditorSession], init=False)
@@ -313,6 +316,10 @@ class EditorAgent:
             raise InvalidSessionError('The agent works in one directory only. Open a session without additional ones.')
         settings, extras = await self.configure(directory)
         settings, extras = with_mcp_servers(settings, extras, mcp_servers or ())
+        if self.has_terminal:
+            if self._capabilities is None or not self._capabilities.terminal:
+                raise InvalidSessionError('The editor has no terminals for agents. Start the agent without --terminal.')
+            extras = replace(extras, runner=EditorTerminal(client=self._client, session_id=id))
         runtime = create_runtime(
             self.environment, settings, approvals=ApprovalMode.ask, own_agent=self.own_agent, extras=extras
         )
@@ -320,7 +327,7 @@ class EditorAgent:
         conversation = open_conversation(runtime, settings, self.store, is_persistent=self.is_persistent)
         conversation.metadata = {**conversation.metadata, SESSION: id}
         runtime.backend.editor = open_editor_files(self._client, id, self._capabilities)
-        session = EditorSession(id, conversation, self.environment, self._client)
+        session = EditorSession(id, conversation, self.environment, self._client, has_terminal=self.has_terminal)
         await self.tasks.start(session.serve)
         self._opening_sessions[id] = session
         try:

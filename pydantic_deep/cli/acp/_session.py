@@ -48,6 +48,7 @@ from pydantic_deep.views import Repeat, repeat_of
 from ._editor_files import FileClient
 from ._permissions import PermissionRequest, permission_request
 from ._prompts import EditorPrompt
+from ._terminal import TerminalClient
 from ._updates import Places, Update, UpdateTranslator, fenced
 
 T = TypeVar('T')
@@ -71,7 +72,7 @@ class TurnFailedError(DeepAgentError):
     """A turn failed. The message is that of its error event."""
 
 
-class Client(FileClient, Protocol):
+class Client(FileClient, TerminalClient, Protocol):
     """The methods of an editor that a session calls."""
 
     async def session_update(self, session_id: str, update: Update) -> None:
@@ -119,7 +120,15 @@ class Cancellation:
 class EditorSession(ChatSession):
     """A session. `serve` runs as long as it is open, and `answer` handles one prompt at a time."""
 
-    def __init__(self, id: str, conversation: Conversation, environment: Environment, client: Client) -> None:
+    def __init__(
+        self,
+        id: str,
+        conversation: Conversation,
+        environment: Environment,
+        client: Client,
+        *,
+        has_terminal: bool = False,
+    ) -> None:
         """Create a session.
 
         Args:
@@ -127,6 +136,7 @@ class EditorSession(ChatSession):
             conversation: The agent, its directory, and the version to continue.
             environment: Models and variables.
             client: The editor.
+            has_terminal: Whether commands run in the editor without isolation, so that every mode asks before them.
         """
         self._printed = StringIO()
         screen = ChatScreen(
@@ -141,6 +151,7 @@ class EditorSession(ChatSession):
         self.mode = ASK.id
         """The id of the mode."""
         self._client = client
+        self._has_terminal = has_terminal
         self._outbox, self._inbox = anyio.create_memory_object_stream[Update | anyio.Event](float('inf'))
         self._translator = UpdateTranslator(places=Places(directory=conversation.settings.directory))
         self._always_allowed: set[Repeat] = set()
@@ -324,7 +335,8 @@ class EditorSession(ChatSession):
         answers = {call.id: given[call.id] for call in pending if call.id in given}
         always = set(self._always_allowed)
         for call in [call for call in pending if call.id not in answers]:
-            approval, is_auto = approval_of(call), self.mode == AUTO.id
+            approval = approval_of(call)
+            is_auto = self.mode == AUTO.id and not (approval.tool == 'execute' and self._has_terminal)
             repeat = repeat_of(approval.tool, approval.args, approval.view)
             if 'approve' in call.decisions and (is_auto or repeat in always):
                 by = 'option' if is_auto else 'person'

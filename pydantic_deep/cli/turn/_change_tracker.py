@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from enum import Enum
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Protocol, TypeAlias
 
@@ -20,7 +22,7 @@ from pydantic_deep_backends import (
     ScanLimitError,
     digest_of,
 )
-from pydantic_deep_backends.protocol import Command, CommandResult
+from pydantic_deep_backends.protocol import Command, CommandResult, CommandRunner
 from pydantic_deep_backends.snapshots import Tree
 
 SCAN_SECONDS = 3.0
@@ -66,13 +68,14 @@ class ChangeTrackingBackend(LocalBackend):
     versions and files that are not UTF-8 do not involve the editor.
     """
 
-    def __init__(self, root: str | os.PathLike[str]) -> None:
+    def __init__(self, root: str | os.PathLike[str], *, runner: CommandRunner | None = None) -> None:
         """Open a directory, as `LocalBackend` does.
 
         Args:
             root: The directory.
+            runner: Runs commands, if there are any. Scans before and after each one find the files that it changed.
         """
-        super().__init__(root)
+        super().__init__(root, runner=None if runner is None else partial(self._run_tracked, runner))
         self._reset()
 
     editor: OpenFiles | None = None
@@ -159,10 +162,56 @@ class ChangeTrackingBackend(LocalBackend):
         canonical = await self.realpath(path)
         self._record(canonical, before)
 
+    async def _run_tracked(
+        self,
+        runner: CommandRunner,
+        directory: str,
+        arguments: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        timeout: float | None,
+    ) -> CommandResult:
+        async with self._recording_changes():
+            return await runner(directory, arguments, env=env, timeout=timeout)
+
+    @asynccontextmanager
+    async def _recording_changes(self) -> AsyncGenerator[None]:
+        """Record the files that a command changes, even if it is cancelled."""
+        before = await self._scan_directory()
+        try:
+            yield
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._record_difference(before)
+
     def _record(self, canonical: str, before: Contents) -> None:
         self._before.setdefault(canonical, before)
         self._before_turn.setdefault(canonical, before)
         self._unreported.add(canonical)
+
+    async def _scan_directory(self) -> Tree | None:
+        """Return the tree of the directory; `None` after a scan failed or exceeded `SCAN_SECONDS`."""
+        if not self.has_all_changes:
+            return None
+        with anyio.move_on_after(SCAN_SECONDS):
+            try:
+                return await self.snapshot()
+            except (OSError, BackendUnavailableError, ScanLimitError):
+                pass
+        self.has_all_changes = False
+        return None
+
+    async def _record_difference(self, before: Tree | None) -> None:
+        after = None if before is None else await self._scan_directory()
+        if before is None or after is None:
+            return
+        diff = before.diff(after)
+        top = (await self.working_dir()).rstrip('/')  # paths in trees are relative to the directory
+        changes: list[tuple[str, Contents]] = [(path, None) for path in diff.added]
+        changes += [(path, Unknown.contents) for path in (*diff.changed, *diff.removed)]
+        self.has_all_changes = len(changes) <= MAX_FILES
+        for path, contents in changes[:MAX_FILES]:
+            self._record(f'{top}{path}', contents)
 
     async def _describe(self, files: Mapping[str, Contents]) -> list[FileEvent]:
         changes = [describe_change(path, files[path], await self._read(path)) for path in sorted(files)]
@@ -204,36 +253,8 @@ class ChangeTrackingSandbox(ChangeTrackingBackend, SandboxBackend):
         timeout: float | None = None,
     ) -> CommandResult:
         """Run the command, and record the files that it changed, even if it is cancelled."""
-        before = await self._scan_directory()
-        try:
+        async with self._recording_changes():
             return await super().run(command, shell=shell, env=env, timeout=timeout)
-        finally:
-            with anyio.CancelScope(shield=True):
-                await self._record_difference(before)
-
-    async def _scan_directory(self) -> Tree | None:
-        """Return the tree of the directory; `None` after a scan failed or exceeded `SCAN_SECONDS`."""
-        if not self.has_all_changes:
-            return None
-        with anyio.move_on_after(SCAN_SECONDS):
-            try:
-                return await self.snapshot()
-            except (OSError, BackendUnavailableError, ScanLimitError):
-                pass
-        self.has_all_changes = False
-        return None
-
-    async def _record_difference(self, before: Tree | None) -> None:
-        after = None if before is None else await self._scan_directory()
-        if before is None or after is None:
-            return
-        diff = before.diff(after)
-        top = (await self.working_dir()).rstrip('/')  # paths in trees are relative to the directory
-        changes: list[tuple[str, Contents]] = [(path, None) for path in diff.added]
-        changes += [(path, Unknown.contents) for path in (*diff.changed, *diff.removed)]
-        self.has_all_changes = len(changes) <= MAX_FILES
-        for path, contents in changes[:MAX_FILES]:
-            self._record(f'{top}{path}', contents)
 
     async def _read(self, path: str) -> Contents:
         try:

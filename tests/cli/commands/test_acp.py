@@ -102,6 +102,13 @@ def test_an_untrusted_project_is_refused_with_a_sentence(invoke: Invoke, work: P
     assert 'trust' in answer['error']['message']
 
 
+def test_commands_run_in_one_place(invoke: Invoke) -> None:
+    """The options for a sandbox and for terminals of the editor exclude each other."""
+    result = invoke('acp', '--sandbox', '--terminal', model=ScriptedModel())
+    assert result.exit_code == 2
+    assert 'Commands run in a sandbox or in the terminal of the editor. Choose one.' in result.output
+
+
 def test_an_unusable_store_is_an_error_of_each_request(invoke: Invoke) -> None:
     """If the store cannot be opened, the editor and standard error receive a sentence that says so."""
     messages: list[dict[str, Any]] = [{'id': 1, 'method': 'initialize', 'params': {'protocolVersion': 1}}]
