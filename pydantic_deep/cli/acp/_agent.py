@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -30,7 +29,6 @@ from acp.schema import (
     SessionCapabilities,
     SessionCloseCapabilities,
     SessionForkCapabilities,
-    SessionInfo,
     SessionListCapabilities,
     SessionResumeCapabilities,
     SetSessionModeResponse,
@@ -41,30 +39,33 @@ from pydantic_ai import UserError
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli._metadata import DIRECTORY, SESSION
 from pydantic_deep.cli.approvals._policy import ApprovalMode
-from pydantic_deep.cli.history._reader import VersionReader
-from pydantic_deep.cli.history._revisions import Revisions
-from pydantic_deep.cli.render._log import PROMPT_CHARS, summarize
-from pydantic_deep.cli.render._terminal_text import first_line
 from pydantic_deep.cli.turn._conversation import Conversation, PendingVersionError, open_conversation
 from pydantic_deep.cli.turn._failures import describe_failure
 from pydantic_deep.cli.turn._runtime import Extras, Settings, check_runtime, create_runtime
 from pydantic_deep.errors import DeepAgentError
-from pydantic_deep.store import Store, VersionFilter, VersionRecord, new_id
+from pydantic_deep.store import Store, VersionRecord, new_id
 from pydantic_deep_backends import BackendError
 
+from ._client import Client
 from ._editor_files import open_editor_files
 from ._mcp_servers import EditorMcpServer, with_mcp_servers
 from ._prompts import Block, parse_prompt
-from ._session import Client, EditorSession
+from ._session import EditorSession
+from ._stored_sessions import (
+    InvalidSessionError,
+    SessionNotFoundError,
+    directory_of,
+    find_newest,
+    list_stored,
+    metadata_of,
+    session_of,
+)
 from ._terminal import EditorTerminal
 
 logger = logging.getLogger(__name__)
 
 Configure: TypeAlias = Callable[[Path], Awaitable[tuple[Settings, Extras]]]
 """Returns the configuration of the agent for a directory."""
-
-MAX_SESSIONS: Final = 100
-"""Maximum number of sessions that `session/list` returns at once. The cursor of the response leads to older ones."""
 
 INVALID_PARAMS: Final = -32602
 NOT_FOUND: Final = -32002
@@ -73,17 +74,6 @@ INTERNAL_ERROR: Final = -32603
 
 MAX_CHARS: Final = 500
 """Maximum number of characters of the message of an unexpected error."""
-
-
-class InvalidSessionError(DeepAgentError, ValueError):
-    """A session cannot be opened as the editor asks."""
-
-
-class SessionNotFoundError(DeepAgentError, LookupError):
-    """There is no session of this id."""
-
-    def __init__(self, id: str) -> None:
-        super().__init__(f'There is no session {id!r}. List the sessions, or create one.')
 
 
 @contextmanager
@@ -235,35 +225,7 @@ class EditorAgent:
     ) -> ListSessionsResponse:
         """Return the stored sessions of a directory, or of all directories, those that started last first."""
         with errors_as_responses():
-            starts = VersionFilter(
-                kinds=('root', 'edit'),  # a conversation starts with a root, and a fork with an edit of its metadata
-                metadata=None if cwd is None else {DIRECTORY: str(_directory(cwd))},
-            )
-            before = _number(cursor)
-            shown: dict[str, VersionRecord] = {}
-            while len(shown) < MAX_SESSIONS:
-                page = await self.store.versions(starts, limit=MAX_SESSIONS - len(shown), before=before)
-                for record in page:
-                    newest = await self._newest_since(record)
-                    if newest is not None:
-                        shown[_session_of(record)] = newest
-                if not page:
-                    break
-                before = page[-1].number
-            reader = VersionReader(revisions=Revisions(store=self.store, directory=''))
-            versions = await reader.views.versions(list(shown.values()))
-            return ListSessionsResponse(
-                sessions=[
-                    SessionInfo(
-                        session_id=id,
-                        cwd=str(_metadata(record)[DIRECTORY]),
-                        title=first_line(version.name or summarize(version), PROMPT_CHARS),
-                        updated_at=version.created_at.isoformat(),
-                    )
-                    for (id, record), version in zip(shown.items(), versions, strict=True)
-                ],
-                next_cursor=str(before) if len(shown) == MAX_SESSIONS else None,
-            )
+            return await list_stored(self.store, None if cwd is None else directory_of(cwd), cursor)
 
     async def close_session(self, session_id: str, **meta: Any) -> CloseSessionResponse:
         """Stop the turn of a session, and close it. It can be loaded again."""
@@ -311,7 +273,7 @@ class EditorAgent:
             McpConfigError: An MCP server cannot be used.
         """
         assert self._client is not None  # noqa: S101 - requests come by the connection
-        directory = _directory(cwd)
+        directory = directory_of(cwd)
         if additional_directories:
             raise InvalidSessionError('The agent works in one directory only. Open a session without additional ones.')
         settings, extras = await self.configure(directory)
@@ -357,7 +319,7 @@ class EditorAgent:
         if opened is not None and opened.conversation.tip is None:
             return None
         record = await self._newest(id, conversation) if opened is None else opened.tip().record
-        directory, own = _metadata(record).get(DIRECTORY), conversation.settings.directory
+        directory, own = metadata_of(record).get(DIRECTORY), conversation.settings.directory
         if directory != own:
             raise InvalidSessionError(
                 f'The session works in {directory}, and not in {own}. Open it with that directory.'
@@ -384,30 +346,12 @@ class EditorAgent:
         The directory has an earlier one after `/rewind`.
         """
         head = await conversation.revisions.find_head()
-        if head is not None and _session_of(head) == id:
+        if head is not None and session_of(head) == id:
             return head
-        newest = await self._find_newest(id)
+        newest = await find_newest(self.store, id)
         if newest is None:
             raise SessionNotFoundError(id)
         return newest
-
-    async def _find_newest(self, id: str) -> VersionRecord | None:
-        newest = await self.store.versions(VersionFilter(metadata={SESSION: id}), limit=1)
-        if newest:
-            return newest[0]
-        stored = await self.store.conversation(id)
-        return None if stored is None or stored.head_id is None else await self.store.version(stored.head_id)
-
-    async def _newest_since(self, start: VersionRecord) -> VersionRecord | None:
-        """Return the newest version of the session that a version starts; `None` if it starts none with a turn."""
-        if not isinstance(_metadata(start).get(DIRECTORY), str):
-            return None
-        id = _session_of(start)
-        starts = VersionFilter(kinds=('root', 'edit'), metadata={SESSION: id})
-        last = await self.store.versions(starts, limit=1)
-        is_start = last[0].id == start.id if last else start.kind == 'root'
-        newest = await self._find_newest(id) if is_start else None
-        return None if newest is None or newest.kind == 'root' else newest
 
     def _session(self, id: str) -> EditorSession:
         if id not in self.sessions:
@@ -416,35 +360,3 @@ class EditorAgent:
 
     async def _close(self, id: str) -> None:
         await self.sessions.pop(id).close()
-
-
-def _directory(cwd: str) -> Path:
-    """Return the real path of a working directory.
-
-    Raises:
-        InvalidSessionError: It is not absolute, or no directory.
-    """
-    path = Path(cwd)
-    if not path.is_absolute() or not path.is_dir():
-        raise InvalidSessionError(f'The working directory {cwd!r} is no absolute path of a directory. Pass one.')
-    return path.resolve()
-
-
-def _number(cursor: str | None) -> int | None:
-    """Return the number of a version at which a page of sessions begins.
-
-    Raises:
-        InvalidSessionError: The cursor is not one of a response.
-    """
-    if cursor is None or (cursor.isascii() and cursor.isdecimal() and len(cursor) < 19):
-        return None if cursor is None else int(cursor)
-    raise InvalidSessionError(f'The cursor {cursor!r} is none of `session/list`. Pass `nextCursor` of a response.')
-
-
-def _metadata(record: VersionRecord) -> dict[str, object]:
-    return json.loads(record.metadata)
-
-
-def _session_of(record: VersionRecord) -> str:
-    """Return the session of a version. A conversation of `run` or `chat` is a session with its own id."""
-    return str(_metadata(record).get(SESSION, record.conversation_id))

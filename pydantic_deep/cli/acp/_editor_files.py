@@ -4,29 +4,18 @@ from __future__ import annotations
 
 import errno
 from dataclasses import dataclass
-from typing import Protocol
 
 from acp import RequestError
-from acp.schema import ClientCapabilities, ReadTextFileResponse, WriteTextFileResponse
+from acp.schema import ClientCapabilities
 
-
-class FileClient(Protocol):
-    """The methods of an editor for files."""
-
-    async def read_text_file(self, session_id: str, path: str) -> ReadTextFileResponse:
-        """Return the text of a file, saved or not."""
-        ...
-
-    async def write_text_file(self, session_id: str, path: str, content: str) -> WriteTextFileResponse | None:
-        """Replace the text of a file, and save it."""
-        ...
+from ._client import Client
 
 
 @dataclass(frozen=True, kw_only=True)
 class EditorFiles:
     """The files that an editor shows, for one session."""
 
-    client: FileClient
+    client: Client
     """The editor."""
     session_id: str
     """The session."""
@@ -57,9 +46,7 @@ class EditorFiles:
                 raise OSError(errno.EIO, f'The editor refused to write the file: {error}. Ask the user') from error
 
 
-def open_editor_files(
-    client: FileClient, session_id: str, capabilities: ClientCapabilities | None
-) -> EditorFiles | None:
+def open_editor_files(client: Client, session_id: str, capabilities: ClientCapabilities | None) -> EditorFiles | None:
     """Return the files of an editor; `None` if it has not declared that it reads or writes any."""
     files = None if capabilities is None else capabilities.fs
     if files is None or not (files.read_text_file or files.write_text_file):

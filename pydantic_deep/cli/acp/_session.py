@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from io import StringIO
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import anyio
 from acp import helpers
 from acp.schema import (
     AvailableCommand,
     AvailableCommandInput,
-    PermissionOption,
-    RequestPermissionResponse,
     SessionMode,
     SessionModeState,
     StopReason,
-    ToolCallUpdate,
     UnstructuredCommandInput,
 )
 from anyio.abc import TaskStatus
-from pydantic_ai import CancellationToken, RunCancelled, UserError
+from pydantic_ai import RunCancelled, UserError
 from pydantic_ai.messages import BinaryContent
 from rich.console import Console
 
@@ -45,10 +42,10 @@ from pydantic_deep.plan_mode import has_plan_mode
 from pydantic_deep.streaming import EndEvent, ErrorEvent, StreamEvent, ToolResultEvent, approval_of
 from pydantic_deep.views import Repeat, repeat_of
 
-from ._editor_files import FileClient
+from ._cancellation import Cancellation
+from ._client import Client
 from ._permissions import PermissionRequest, permission_request
 from ._prompts import EditorPrompt
-from ._terminal import TerminalClient
 from ._updates import Places, Update, UpdateTranslator, fenced
 
 T = TypeVar('T')
@@ -70,51 +67,6 @@ class SessionError(DeepAgentError):
 
 class TurnFailedError(DeepAgentError):
     """A turn failed. The message is that of its error event."""
-
-
-class Client(FileClient, TerminalClient, Protocol):
-    """The methods of an editor that a session calls."""
-
-    async def session_update(self, session_id: str, update: Update) -> None:
-        """Show an update."""
-        ...
-
-    async def request_permission(
-        self, session_id: str, tool_call: ToolCallUpdate, options: list[PermissionOption]
-    ) -> RequestPermissionResponse:
-        """Ask a person about a call."""
-        ...
-
-
-class Cancellation:
-    """Stops one prompt: its run by a token, and anything else that it awaits by a scope."""
-
-    def __init__(self) -> None:
-        self.token = CancellationToken()
-        self._scopes: set[anyio.CancelScope] = set()
-
-    def cancel(self) -> None:
-        self.token.cancel()
-        for scope in self._scopes:
-            scope.cancel()
-
-    @contextmanager
-    def stops(self) -> Generator[None]:
-        """Stop the body on cancellation.
-
-        Raises:
-            RunCancelled: The body was stopped.
-        """
-        with anyio.CancelScope() as scope:
-            self._scopes.add(scope)
-            if self.token.cancelled:
-                scope.cancel()
-            try:
-                yield
-            finally:
-                self._scopes.discard(scope)
-        if scope.cancelled_caught:
-            raise RunCancelled('The editor cancelled the turn.')
 
 
 class EditorSession(ChatSession):

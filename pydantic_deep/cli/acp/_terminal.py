@@ -6,21 +6,19 @@ import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 import anyio
 from acp import RequestError
 from acp.schema import (
-    CreateTerminalResponse,
     EnvVariable,
-    KillTerminalResponse,
-    ReleaseTerminalResponse,
-    TerminalOutputResponse,
-    WaitForTerminalExitResponse,
 )
 
+from pydantic_deep._run_to_completion import run_to_completion
 from pydantic_deep_backends.errors import BackendUnavailableError, CommandTimeoutError
 from pydantic_deep_backends.protocol import CommandResult
+
+from ._client import Client
 
 OUTPUT_BYTES: Final = 1_048_576
 """Bytes of output that the editor keeps, from the end: more than a model can read."""
@@ -32,43 +30,11 @@ SHUTDOWN_SECONDS: Final = 5
 """How long to wait for an editor that does not answer when a terminal is released."""
 
 
-class TerminalClient(Protocol):
-    """The methods of an editor for terminals."""
-
-    async def create_terminal(
-        self,
-        session_id: str,
-        command: str,
-        args: list[str] | None = None,
-        env: list[EnvVariable] | None = None,
-        cwd: str | None = None,
-        output_byte_limit: int | None = None,
-    ) -> CreateTerminalResponse:
-        """Start a command."""
-        ...
-
-    async def wait_for_terminal_exit(self, session_id: str, terminal_id: str) -> WaitForTerminalExitResponse:
-        """Wait for the end of a command."""
-        ...
-
-    async def terminal_output(self, session_id: str, terminal_id: str) -> TerminalOutputResponse:
-        """Return the output so far."""
-        ...
-
-    async def kill_terminal(self, session_id: str, terminal_id: str) -> KillTerminalResponse | None:
-        """Kill a command. Its output remains."""
-        ...
-
-    async def release_terminal(self, session_id: str, terminal_id: str) -> ReleaseTerminalResponse | None:
-        """Kill a command that still runs, and forget its output."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class EditorTerminal:
     """Runs commands in terminals of an editor, for one session: a `CommandRunner`."""
 
-    client: TerminalClient
+    client: Client
     """The editor."""
     session_id: str
     """The session."""
@@ -84,19 +50,26 @@ class EditorTerminal:
         """
         program, *args = arguments
         variables = [EnvVariable(name=name, value=value) for name, value in env.items()]
+        ids: list[str] = []
+
+        async def create() -> None:
+            created = await self.client.create_terminal(
+                self.session_id, program, args, variables, directory, OUTPUT_BYTES
+            )
+            ids.append(created.terminal_id)
+
         try:
-            with anyio.CancelScope(shield=True):  # a terminal without a known id could not be released
-                created = await self.client.create_terminal(
-                    self.session_id, program, args, variables, directory, OUTPUT_BYTES
-                )
-            id = created.terminal_id
-            try:
-                return await self._result(id, timeout)
-            finally:
-                with anyio.move_on_after(SHUTDOWN_SECONDS, shield=True), suppress(RequestError, ConnectionError):
-                    await self.client.release_terminal(self.session_id, id)
+            await run_to_completion(create())  # a terminal without a known id could not be released
+            return await self._result(ids[0], timeout)
         except RequestError as error:
             raise BackendUnavailableError(f'The editor did not run the command: {error}. Ask the user.') from error
+        finally:
+            for id in ids:
+                await run_to_completion(self._release(id))
+
+    async def _release(self, id: str) -> None:
+        with anyio.move_on_after(SHUTDOWN_SECONDS), suppress(RequestError, ConnectionError):
+            await self.client.release_terminal(self.session_id, id)
 
     async def _result(self, id: str, timeout: float | None) -> CommandResult:
         try:

@@ -138,7 +138,7 @@ async def test_list_returns_pages_with_each_session_once(
     connect: Connect, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A cursor leads to the next page. Forks are sessions, and edits in a session are not."""
-    monkeypatch.setattr('pydantic_deep.cli.acp._agent.MAX_SESSIONS', 2)
+    monkeypatch.setattr('pydantic_deep.cli.acp._stored_sessions.MAX_SESSIONS', 2)
     async with connect(ScriptedModel('One.', 'Two.', 'Three.', 'Four.')) as editor:
         first = await editor.open(work)
         await editor.prompt(first, 'First.')

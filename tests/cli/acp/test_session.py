@@ -31,7 +31,8 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.function import AgentInfo
 
-from pydantic_deep.cli.acp._session import Cancellation, stop_reason
+from pydantic_deep.cli.acp._cancellation import Cancellation
+from pydantic_deep.cli.acp._session import stop_reason
 from pydantic_deep.skills import Skills
 from pydantic_deep.streaming import EndEvent, ErrorEvent
 from pydantic_deep.testing import ScriptedModel, call
