@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the JavaScript clients of AG-UI, Vercel AI and server-sent events against the server over loopback, and validates
-# the received streams with `ag-ui-validate` and with the models of the protocols.
+# Runs the JavaScript clients of AG-UI, Vercel AI and server-sent events against the server over loopback, and acpx with
+# the agent of editors. Validates the received streams with `ag-ui-validate` and with the models of the protocols.
 # Packages are installed into tests/js/node_modules and .venv-js.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -27,9 +27,11 @@ async def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
     word, _, rest = texts[-1].partition(' ')
     match word:
         case 'write':
-            return call('write_file', path='/a.txt', content=rest)
+            return call('write_file', path='a.txt', content=rest)
         case 'read':
-            return call('read_file', path='/a.txt')
+            return call('read_file', path='a.txt')
+        case 'run':
+            return call('execute', command=rest)
         case 'wait':
             await anyio.sleep_forever()
             raise AssertionError
@@ -42,4 +44,4 @@ def text_of(content: object) -> object:
 
 
 if __name__ == '__main__':
-    sys.exit(main(['acp', '--model', 'given'], models={'given': ScriptedModel(*[answer] * 100)}))
+    sys.exit(main(['acp', '--model', 'given', *sys.argv[1:]], models={'given': ScriptedModel(*[answer] * 100)}))
