@@ -99,7 +99,7 @@ async def main() -> None:
     check((environment.work / 'made.txt').read_text(), 'made\n')
 
     environment, record = await run('write Hello', permission_mode='deny')
-    check(record['steps'][1]['tool_calls'][0]['function_name'], 'write_file')
+    check(record['steps'][1]['extra']['permissions_requested'], 1)
     check(list(environment.work.iterdir()), [])
     print('Harbor has run the agent, with a command that it permitted and a change that it denied.')
 

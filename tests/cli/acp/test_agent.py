@@ -11,6 +11,7 @@ import pytest
 from acp import PROTOCOL_VERSION, RequestError
 from acp.helpers import image_block, text_block
 from acp.schema import EnvVariable, HttpHeader, HttpMcpServer, McpServerStdio, SseMcpServer
+from pydantic_ai import Agent
 from pydantic_ai.messages import ThinkingPart
 
 from pydantic_deep.cli.acp._mcp_servers import with_mcp_servers
@@ -18,6 +19,7 @@ from pydantic_deep.cli.turn._runtime import Extras, Settings
 from pydantic_deep.mcp import McpServer
 from pydantic_deep.store import VersionFilter, open_store
 from pydantic_deep.testing import ScriptedModel, call
+from pydantic_deep.versions import VersionedAgent
 from tests.cli.acp.conftest import Connect, Stalled
 from tests.cli.acp.test_session import EDIT, PIXEL, PLAN, READ, WRITE, contents
 
@@ -298,10 +300,12 @@ async def test_a_conversation_of_the_command_line_is_a_session(connect: Connect,
         await editor.prompt(session, 'First?')
         await editor.prompt(await editor.open(work), 'Second?')
     async with open_store(f'sqlite:///{tmp_path / "agents.db"}') as store:
-        *_, root = await store.versions(VersionFilter(), limit=10)
+        await VersionedAgent(Agent(name='other'), store).create()  # a conversation of another program
+        _, *_, root = await store.versions(VersionFilter(), limit=10)
     async with connect(ScriptedModel()) as editor:
         await editor.connection.load_session(cwd=str(work), session_id=root.conversation_id)
         assert editor.text() == 'One.'
+        assert len((await editor.connection.list_sessions()).sessions) == 2
 
 
 async def test_a_server_of_the_editor_gives_the_agent_tools(connect: Connect, work: Path) -> None:

@@ -60,6 +60,17 @@ async def test_a_text_that_changes_in_the_editor_meanwhile_is_not_overwritten(co
         assert editor.buffers[poem] == 'typed\nlily\n'
 
 
+async def test_files_are_written_on_disk_if_the_editor_only_reads(connect: Connect, work: Path) -> None:
+    """Without the capability to write, the editor is not asked to."""
+    async with connect(ScriptedModel(WRITE, 'Done.')) as editor:
+        await editor.declare(fs={'readTextFile': True})
+        session = await editor.open(work)
+        editor.options = ['allow']
+        await editor.prompt(session, 'Write.')
+        assert editor.buffers == {}
+    assert (work / 'new.txt').read_text() == 'new\n'
+
+
 async def test_a_refused_write_is_a_failed_call(connect: Connect, work: Path) -> None:
     """If the editor refuses to write, nothing is written, and the model receives the reason."""
     async with connect(ScriptedModel(WRITE, 'Done.')) as editor:

@@ -498,16 +498,19 @@ async def test_the_next_prompt_answers_a_question(connect: Connect, work: Path) 
 
 async def test_a_question_of_an_abandoned_turn_is_not_answered(connect: Connect, work: Path) -> None:
     """After `/undo`, the next prompt is a prompt."""
-    model = ScriptedModel('First.', call('ask_user', question='Why?'), 'Second.')
+    asks = call('ask_user', question='Why?')
+    model = ScriptedModel('First.', asks, 'Answered.', asks, 'Second.')
     async with connect(model, ask_user=True) as editor:
         session = await editor.open(work)
         await editor.prompt(session, 'First?')
-        editor.options = ['text']
+        editor.options = ['text', 'text']
         await editor.prompt(session, 'Ask me.')
+        await editor.prompt(session, 'Because.')
+        await editor.prompt(session, 'Ask me again.')
         await editor.prompt(session, '/undo')
         await editor.prompt(session, 'Second?')
-    assert contents(model, 2)[-1] != contents(model, 1)[-1]
-    assert 'Second?' in str(contents(model, 2)[-1])
+    assert 'Because.' in str(model.requests[2].messages[-1])
+    assert 'Second?' in str(contents(model, 4)[-1])
 
 
 async def test_cancel_at_any_moment(connect: Connect, work: Path) -> None:

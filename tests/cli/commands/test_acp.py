@@ -39,7 +39,10 @@ async def wait(messages, info):
         await anyio.sleep_forever()
     return 'Done.'
 
-model = ScriptedModel(call('write_file', path='/new.txt', content='new'), wait)
+calls = [call('write_file', path='/new.txt', content='new')]
+if len(sys.argv) > 2:
+    calls = [call('read_file', path='/poem.txt')] * int(sys.argv[2])
+model = ScriptedModel(*calls, wait)
 sys.exit(main(['acp', '--model', 'given'], models={'given': model}))
 """
 
@@ -159,13 +162,16 @@ async def test_output_of_the_program_does_not_break_the_messages(work: Path, tmp
 
 
 @asynccontextmanager
-async def killed(work: Path, tmp_path: Path) -> AsyncGenerator[str]:
-    """Run the program in another process, kill it while its model is asked, and yield the id of the session."""
+async def killed(work: Path, tmp_path: Path, *, reads: int | None = None) -> AsyncGenerator[str]:
+    """Run the program in another process, kill it while its model is asked, and yield the id of the session.
+
+    Its turn has read a file some times before, or else it has written one after a permission.
+    """
     editor = FakeEditor(options=['allow'])
     client: Any = editor
     variables = {**os.environ, 'PYDANTIC_DEEP_STORE': f'sqlite:///{tmp_path / "agents.db"}', 'HOME': str(tmp_path)}
     asked = tmp_path / 'asked'
-    command = (sys.executable, '-c', PROGRAM, str(asked))
+    command = (sys.executable, '-c', PROGRAM, str(asked), *([] if reads is None else [str(reads)]))
     async with spawn_agent_process(client, *command, env=variables) as (connection, process):
         session = (await connection.new_session(cwd=str(work), mcp_servers=[])).session_id
         async with anyio.create_task_group() as tasks:
@@ -219,3 +225,19 @@ async def test_finishing_a_turn_can_be_cancelled(connect: Connect, work: Path, t
             await again.connection.cancel(session_id=session)
         assert (await again.prompt(session, 'Next?')).stop_reason == 'end_turn'
         assert again.text() == 'Next.'
+
+
+async def test_a_turn_is_finished_from_its_last_step(connect: Connect, work: Path, tmp_path: Path) -> None:
+    """A turn that was killed between two steps is finished from the last one; its requests are not repeated."""
+    async with killed(work, tmp_path, reads=2) as session, connect(ScriptedModel('Finished.')) as again:
+        await again.connection.load_session(cwd=str(work), session_id=session)
+        assert again.text() == 'Finished.'
+        assert {update.tool_call_id for update in again.of_kind('tool_call')} == {'call-1', 'call-2'}
+
+
+async def test_a_turn_without_a_step_is_not_finished(connect: Connect, work: Path, tmp_path: Path) -> None:
+    """A turn that was killed before its first response has left nothing. The session continues before it."""
+    async with killed(work, tmp_path, reads=0) as session, connect(ScriptedModel('Next.')) as again:
+        await again.connection.load_session(cwd=str(work), session_id=session)
+        assert again.kinds() == []
+        assert (await again.prompt(session, 'Next?')).stop_reason == 'end_turn'
