@@ -60,6 +60,9 @@ ASK: Final = SessionMode(id='ask', name='Ask', description='Asks before it chang
 PLAN: Final = SessionMode(id='plan', name='Plan', description='Changes nothing until you accept a plan.')
 AUTO: Final = SessionMode(id='auto', name='Auto', description='Changes files and runs commands without asking.')
 
+AUTO_WITH_TERMINAL: Final = 'Changes files without asking, and asks before it runs commands.'
+"""The description of `AUTO` if commands are not isolated."""
+
 
 class SessionError(DeepAgentError):
     """A session cannot do what the editor asks now."""
@@ -118,7 +121,8 @@ class EditorSession(ChatSession):
     def modes(self) -> SessionModeState:
         """The modes, and the current one."""
         has_plan = self.conversation.settings.plan_mode or has_plan_mode(self.runtime.agent)
-        available = [ASK, *([PLAN] if has_plan else []), AUTO]
+        auto = AUTO.model_copy(update={'description': AUTO_WITH_TERMINAL}) if self._has_terminal else AUTO
+        available = [ASK, *([PLAN] if has_plan else []), auto]
         return SessionModeState(current_mode_id=self.mode, available_modes=available)
 
     async def serve(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:

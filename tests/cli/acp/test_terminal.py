@@ -24,7 +24,12 @@ async def test_a_command_runs_in_a_terminal_after_a_permission_in_every_mode(con
     model = ScriptedModel(MAKE, call('read_file', path=str(work / 'made.txt')), 'Done.')
     async with connect(model, has_terminal=True) as editor:
         await editor.declare(terminal=True)
-        session = await editor.open(work)
+        opened = await editor.connection.new_session(cwd=str(work))
+        session = opened.session_id
+        assert opened.modes is not None
+        assert opened.modes.available_modes[-1].description == (
+            'Changes files without asking, and asks before it runs commands.'
+        )
         await editor.connection.set_session_mode(session_id=session, mode_id='auto')
         editor.options = ['allow']
         await editor.prompt(session, 'Make it.')
