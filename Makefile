@@ -1,6 +1,6 @@
 # Every target first creates the virtual environment .venv if it is missing. It needs Python 3.11 or newer.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow coverage check format lint types imports licences docs docs-serve test-newest test-pythons test-js web soak bench lab agentdojo build clean
+.PHONY: help demo test test-slow coverage check format lint types imports licences docs docs-serve test-newest test-pythons test-js test-harbor web soak bench lab agentdojo build clean
 
 # The tests import many modules in many processes, which start twice as fast if compiled modules are cached. Some
 # environments turn the cache off.
@@ -71,9 +71,12 @@ test-pythons: $(READY)  ## Run the tests on the other installed Pythons; ARGS=3.
 web: $(READY)  ## Build the web page from web/ into pydantic_deep/server/static
 	@bash scripts/build-page.sh
 
-test-js: $(READY)  ## Test the server with JavaScript clients, and check that the built web page is up to date
+test-js: $(READY)  ## Test the server and the agent of editors with JavaScript clients, and that the page is up to date
 	@bash scripts/build-page.sh --check
 	@bash scripts/test-js.sh
+
+test-harbor: $(READY)  ## Run the agent of editors by Harbor's client; needs Python 3.12
+	@bash scripts/test-harbor.sh
 
 soak: $(READY)  ## Run the tests of races and of many requests for a long time
 	SOAK_ROUNDS=10000 $(V)/python -m pytest -m "soak or hypothesis"

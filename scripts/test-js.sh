@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs the JavaScript clients of AG-UI, Vercel AI, server-sent events and MCP against the server over loopback, and
-# validates the received streams with `ag-ui-validate` and with the models of the protocols, and `/mcp` with its
-# conformance kit.
+# Runs the JavaScript clients of AG-UI, Vercel AI, server-sent events and MCP against the server over loopback, and acpx
+# with the agent of editors. Validates the received streams with `ag-ui-validate` and with the models of the protocols,
+# and `/mcp` with its conformance kit.
 # Packages are installed into tests/js/node_modules and .venv-js.
 set -euo pipefail
 cd "$(dirname "$0")/.."

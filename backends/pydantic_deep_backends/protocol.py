@@ -174,6 +174,27 @@ class SupportsCommands(Protocol):
         ...
 
 
+class CommandRunner(Protocol):
+    """Runs the commands of a `LocalBackend` elsewhere than in this process, such as in a terminal of an editor."""
+
+    async def __call__(
+        self, directory: str, arguments: Sequence[str], *, env: Mapping[str, str], timeout: float | None
+    ) -> CommandResult:
+        """Run a command, with an empty standard input, and end all its processes.
+
+        Args:
+            directory: The real path of its working directory.
+            arguments: The program and its arguments.
+            env: Environment variables to add to those of the runner.
+            timeout: Seconds; `None` for no limit.
+
+        Raises:
+            CommandTimeoutError: The command exceeded the timeout, and was killed.
+            BackendUnavailableError: The command cannot be run there.
+        """
+        ...
+
+
 @runtime_checkable
 class SandboxProtocol(BackendProtocol, SupportsCommands, Protocol):
     """A backend that also runs commands."""

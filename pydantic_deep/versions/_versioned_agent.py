@@ -355,12 +355,19 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         return await load_handles(self._session, await _recovery.recover(self._session, run_id))
 
     async def recover_stream(
-        self, run_id: str, *, cancellation_token: CancellationToken | None = None
+        self,
+        run_id: str,
+        *,
+        deps: DepsT | None = None,
+        backend: BackendProtocol | None = None,
+        cancellation_token: CancellationToken | None = None,
     ) -> TurnStream[DepsT, OutputT] | None:
         """Claim one suspended run as `recover` does, and return the stream of its rest.
 
         Args:
             run_id: The suspended run.
+            deps: The deps of the run; by default new ones.
+            backend: Its files, as for `load`.
             cancellation_token: Stops the run when it is cancelled.
 
         Returns:
@@ -371,8 +378,8 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         request = await _recovery.claim_rest(self._session, run_id)
         if request is None:
             return None
-        options = replace(request.options, cancellation_token=cancellation_token)
-        return TurnStream(self._session, replace(request, options=options))
+        options = replace(request.options, deps=deps, cancellation_token=cancellation_token)
+        return TurnStream(self._session, replace(request, options=options, backend=backend))
 
     async def suspended(self, conversation_id: str | None = None) -> list[SuspendedRun]:
         """Return the suspended runs of this agent, oldest first: runs without an end in the store that no process works

@@ -26,6 +26,7 @@ import anyio
 from pydantic_deep_backends._fetch import contents_of, fetch_contents, files_to_write
 from pydantic_deep_backends._scan_budget import check_size, scan_budget
 from pydantic_deep_backends._threads import check_cancelled, run_to_completion
+from pydantic_deep_backends.commands._execution import arguments_of, check_env, check_timeout
 from pydantic_deep_backends.commands._local_process import check_commands_possible, run_locally
 from pydantic_deep_backends.errors import BackendUnavailableError
 from pydantic_deep_backends.files._confined_root import OpenRoot
@@ -33,7 +34,7 @@ from pydantic_deep_backends.files._open_flags import check_platform
 from pydantic_deep_backends.paths import parse_path, path_parts
 from pydantic_deep_backends.protection import PROTECTED_FILES, check_patterns
 from pydantic_deep_backends.protection._patterns import compile_patterns
-from pydantic_deep_backends.protocol import BackendRef, Command, CommandResult, ReadBlob
+from pydantic_deep_backends.protocol import BackendRef, Command, CommandResult, CommandRunner, ReadBlob
 from pydantic_deep_backends.snapshots import Tree, TreeDiff
 from pydantic_deep_backends.tracking import DirectoryRules, Occupant
 from pydantic_deep_backends.trees._tree import versions_at
@@ -84,6 +85,7 @@ class LocalBackend(LocalFiles):
             write protected files like any others: the tools of an agent are responsible for asking a person first.
         allow_hard_links: Whether to read files with another hard link outside of the directory, as package installers
             with a shared store create them.
+        runner: Runs the commands instead of this process, on any system. It implies `allow_commands`.
 
     Raises:
         ValueError: A pattern in `protected` is malformed.
@@ -99,16 +101,20 @@ class LocalBackend(LocalFiles):
         allow_commands: bool = False,
         protected: Sequence[str] = PROTECTED_FILES,
         allow_hard_links: bool = False,
+        runner: CommandRunner | None = None,
     ) -> None:
         check_platform()
+        allow_commands = allow_commands or runner is not None
         super().__init__(root, allow_commands=allow_commands, allow_hard_links=allow_hard_links)
+        self._runner = runner
         self._protected = check_patterns(protected)
         self._protected_index = ProtectedIndex()
         self._protected_lock = threading.Lock()
         self._index = SnapshotIndex()
         self._readings: dict[str, Reading] = {}
         if allow_commands:
-            check_commands_possible()
+            if runner is None:
+                check_commands_possible()
             vars(self).update(run=self._run_command)  # on the instance, because `isinstance` looks it up by name
 
     def __repr__(self) -> str:
@@ -259,6 +265,7 @@ class LocalBackend(LocalFiles):
             allow_commands=self._allow_commands,
             protected=self._protected,
             allow_hard_links=self._allow_hard_links,
+            runner=self._runner,
         )
 
     async def identity(self) -> str | None:
@@ -363,4 +370,7 @@ class LocalBackend(LocalFiles):
             BackendUnavailableError: The directory does not exist, or was removed before the command ended.
         """
         with self._recording_all():
+            if self._runner is not None:
+                arguments, variables = arguments_of(command, shell=shell), check_env(env or {})
+                return await self._runner(self._root().path, arguments, env=variables, timeout=check_timeout(timeout))
             return await run_locally(self._root, command, shell=shell, env=env, timeout=timeout)

@@ -12,12 +12,15 @@ same conversation, turns and verbs.
 | `tool_call`, `tool_call_update` | `ToolCallEvent`, `ToolResultEvent`, those of subagents included |
 | `plan` | `TodosEvent` |
 | `session/request_permission` | the pending approvals and questions of a turn |
+| `fs/read_text_file`, `fs/write_text_file` | texts of the backend, if the editor declares them |
+| `terminal/*` | commands of the agent, with `--terminal` |
 | `available_commands_update` | the verbs and skills |
 | modes `ask`, `plan`, `auto` | prompts for approvals, plan mode, approvals that are given without a prompt |
 | stop reason | the `EndEvent`; a failed turn is a JSON-RPC error with the message of its `ErrorEvent` |
 
-`_connection.py` has the streams, `_agent.py` the methods of the protocol, `_session.py` one session. The other modules
-are pure: `_prompts.py`, `_updates.py`, `_permissions.py`.
+`_connection.py` has the streams, `_agent.py` the methods of the protocol, `_session.py` one session,
+`_stored_sessions.py` those of the store, `_client.py` the methods of the editor, `_editor_files.py` and `_terminal.py`
+its files and terminals. The other modules are pure: `_prompts.py`, `_updates.py`, `_permissions.py`.
 """
 
 import importlib

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -30,7 +29,6 @@ from acp.schema import (
     SessionCapabilities,
     SessionCloseCapabilities,
     SessionForkCapabilities,
-    SessionInfo,
     SessionListCapabilities,
     SessionResumeCapabilities,
     SetSessionModeResponse,
@@ -41,31 +39,33 @@ from pydantic_ai import UserError
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli._metadata import DIRECTORY, SESSION
 from pydantic_deep.cli.approvals._policy import ApprovalMode
-from pydantic_deep.cli.history._reader import VersionReader
-from pydantic_deep.cli.history._revisions import Revisions
-from pydantic_deep.cli.render._log import PROMPT_CHARS, summarize
-from pydantic_deep.cli.render._terminal_text import first_line
 from pydantic_deep.cli.turn._conversation import Conversation, PendingVersionError, open_conversation
 from pydantic_deep.cli.turn._failures import describe_failure
 from pydantic_deep.cli.turn._runtime import Extras, Settings, check_runtime, create_runtime
 from pydantic_deep.errors import DeepAgentError
-from pydantic_deep.store import Store, VersionFilter, VersionRecord, new_id
+from pydantic_deep.store import Store, VersionRecord, new_id
 from pydantic_deep_backends import BackendError
 
+from ._client import Client
+from ._editor_files import open_editor_files
 from ._mcp_servers import EditorMcpServer, with_mcp_servers
 from ._prompts import Block, parse_prompt
-from ._session import Client, EditorSession
+from ._session import EditorSession
+from ._stored_sessions import (
+    InvalidSessionError,
+    SessionNotFoundError,
+    directory_of,
+    find_newest,
+    list_stored,
+    metadata_of,
+    session_of,
+)
+from ._terminal import EditorTerminal
 
 logger = logging.getLogger(__name__)
 
 Configure: TypeAlias = Callable[[Path], Awaitable[tuple[Settings, Extras]]]
 """Returns the configuration of the agent for a directory."""
-
-MAX_SESSIONS: Final = 100
-"""Maximum number of sessions that `session/list` returns, newest first."""
-
-MAX_VERSIONS: Final = 5_000
-"""Maximum number of versions, newest first, in which sessions are looked for."""
 
 INVALID_PARAMS: Final = -32602
 NOT_FOUND: Final = -32002
@@ -74,17 +74,6 @@ INTERNAL_ERROR: Final = -32603
 
 MAX_CHARS: Final = 500
 """Maximum number of characters of the message of an unexpected error."""
-
-
-class InvalidSessionError(DeepAgentError, ValueError):
-    """A session cannot be opened as the editor asks."""
-
-
-class SessionNotFoundError(DeepAgentError, LookupError):
-    """There is no session of this id."""
-
-    def __init__(self, id: str) -> None:
-        super().__init__(f'There is no session {id!r}. List the sessions, or create one.')
 
 
 @contextmanager
@@ -116,10 +105,15 @@ class EditorAgent:
     """Runs the open sessions."""
     own_agent: str | None = None
     """The reference to the user's own agent, if any."""
+    has_terminal: bool = False
+    """Whether the agent runs commands in terminals of the editor."""
     is_persistent: bool = True
     """Whether the store outlives the process."""
     sessions: dict[str, EditorSession] = field(default_factory=dict[str, EditorSession], init=False)
     """The open sessions by id."""
+    _opening_sessions: dict[str, EditorSession] = field(default_factory=dict[str, EditorSession], init=False)
+    """The sessions that are being opened, whose last turn is perhaps being finished, by id."""
+    _capabilities: ClientCapabilities | None = field(default=None, init=False)
     _client: Client | None = field(default=None, init=False)
 
     def on_connect(self, conn: Any) -> None:
@@ -134,6 +128,7 @@ class EditorAgent:
         **meta: Any,
     ) -> InitializeResponse:
         """Return the version of the protocol and the capabilities."""
+        self._capabilities = client_capabilities
         return InitializeResponse(
             protocol_version=PROTOCOL_VERSION,
             agent_info=Implementation(
@@ -183,11 +178,16 @@ class EditorAgent:
         additional_directories: list[str] | None = None,
         **meta: Any,
     ) -> LoadSessionResponse:
-        """Open a stored session at its newest version, and send its whole dialogue before the response."""
+        """Open a stored session at its newest version, and send its whole dialogue before the response.
+
+        A turn whose process crashed is finished before the response too.
+        """
         with errors_as_responses():
             async with self._opening(session_id, cwd, additional_directories, mcp_servers) as session:
-                await self._continue(session, session_id)
+                run_id = await self._continue(session, session_id)
                 await session.replay()
+                if run_id is not None:
+                    await session.finish(run_id)
                 return LoadSessionResponse(modes=session.modes)
 
     async def resume_session(
@@ -201,7 +201,9 @@ class EditorAgent:
         """Open a stored session as `load_session` does, without its dialogue."""
         with errors_as_responses():
             async with self._opening(session_id, cwd, additional_directories, mcp_servers) as session:
-                await self._continue(session, session_id)
+                run_id = await self._continue(session, session_id)
+                if run_id is not None:
+                    await session.finish(run_id)
                 return ResumeSessionResponse(modes=session.modes)
 
     async def fork_session(
@@ -221,27 +223,9 @@ class EditorAgent:
     async def list_sessions(
         self, cwd: str | None = None, cursor: str | None = None, **meta: Any
     ) -> ListSessionsResponse:
-        """Return the newest stored sessions of a directory, or of all directories."""
+        """Return the stored sessions of a directory, or of all directories, those that started last first."""
         with errors_as_responses():
-            wanted = VersionFilter(metadata=None if cwd is None else {DIRECTORY: str(_directory(cwd))})
-            newest: dict[str, VersionRecord] = {}
-            for record in await self.store.versions(wanted, limit=MAX_VERSIONS):
-                if record.kind != 'root' and isinstance(_metadata(record).get(DIRECTORY), str):
-                    newest.setdefault(_session_of(record), record)
-            shown = dict(list(newest.items())[:MAX_SESSIONS])
-            reader = VersionReader(revisions=Revisions(store=self.store, directory=''))
-            versions = await reader.views.versions(list(shown.values()))
-            return ListSessionsResponse(
-                sessions=[
-                    SessionInfo(
-                        session_id=id,
-                        cwd=str(_metadata(record)[DIRECTORY]),
-                        title=first_line(version.name or summarize(version), PROMPT_CHARS),
-                        updated_at=version.created_at.isoformat(),
-                    )
-                    for (id, record), version in zip(shown.items(), versions, strict=True)
-                ]
-            )
+            return await list_stored(self.store, None if cwd is None else directory_of(cwd), cursor)
 
     async def close_session(self, session_id: str, **meta: Any) -> CloseSessionResponse:
         """Stop the turn of a session, and close it. It can be loaded again."""
@@ -263,8 +247,9 @@ class EditorAgent:
 
     async def cancel(self, session_id: str, **meta: Any) -> None:
         """Stop the turn of a session, if one is running."""
-        if session_id in self.sessions:
-            self.sessions[session_id].cancel()
+        for sessions in (self.sessions, self._opening_sessions):
+            if session_id in sessions:
+                sessions[session_id].cancel()
 
     async def close(self) -> None:
         """Stop all turns, and close all sessions."""
@@ -288,55 +273,72 @@ class EditorAgent:
             McpConfigError: An MCP server cannot be used.
         """
         assert self._client is not None  # noqa: S101 - requests come by the connection
-        directory = _directory(cwd)
+        directory = directory_of(cwd)
         if additional_directories:
             raise InvalidSessionError('The agent works in one directory only. Open a session without additional ones.')
         settings, extras = await self.configure(directory)
         settings, extras = with_mcp_servers(settings, extras, mcp_servers or ())
+        if self.has_terminal:
+            if self._capabilities is None or not self._capabilities.terminal:
+                raise InvalidSessionError('The editor has no terminals for agents. Start the agent without --terminal.')
+            extras = replace(extras, runner=EditorTerminal(client=self._client, session_id=id))
         runtime = create_runtime(
             self.environment, settings, approvals=ApprovalMode.ask, own_agent=self.own_agent, extras=extras
         )
         await check_runtime(runtime)
         conversation = open_conversation(runtime, settings, self.store, is_persistent=self.is_persistent)
         conversation.metadata = {**conversation.metadata, SESSION: id}
-        session = EditorSession(id, conversation, self.environment, self._client)
+        runtime.backend.editor = open_editor_files(self._client, id, self._capabilities)
+        session = EditorSession(id, conversation, self.environment, self._client, has_terminal=self.has_terminal)
         await self.tasks.start(session.serve)
+        self._opening_sessions[id] = session
         try:
             yield session
             await session.announce_commands()
         except BaseException:
             await session.close()
             raise
+        finally:
+            self._opening_sessions.pop(id, None)
         if id in self.sessions:
             await self._close(id)  # the editor opens it again
         self.sessions[id] = session
 
-    async def _continue(self, session: EditorSession, id: str) -> None:
+    async def _continue(self, session: EditorSession, id: str) -> str | None:
         """Continue from the newest version of a session. Nothing happens if it is open and has no turn yet.
+
+        Returns:
+            The run of the last turn, if its process crashed, so that the turn can be finished.
 
         Raises:
             SessionNotFoundError: The store has no such session.
-            InvalidSessionError: It belongs to another directory.
+            InvalidSessionError: It belongs to another directory, or its last turn has not ended.
         """
         conversation = session.conversation
         opened = self.sessions.get(id)
         if opened is not None and opened.conversation.tip is None:
-            return
+            return None
         record = await self._newest(id, conversation) if opened is None else opened.tip().record
-        directory, own = _metadata(record).get(DIRECTORY), conversation.settings.directory
+        directory, own = metadata_of(record).get(DIRECTORY), conversation.settings.directory
         if directory != own:
             raise InvalidSessionError(
                 f'The session works in {directory}, and not in {own}. Open it with that directory.'
             )
-        try:
-            await conversation.select(record)
-        except PendingVersionError:  # its answers have been used, and the run that used them has no version
-            await conversation.select(await self.store.version(record.parent_id or record.id))
-            session.warn(
-                'A turn of this session stopped while it continued from answered calls. The session continues before it; '
-                'the files that it changed remain.'
+        run_id = await conversation.select_suspended(record)
+        if run_id is None:
+            try:
+                await conversation.select(record)
+            except PendingVersionError:  # the run that has claimed its answers is alive
+                raise InvalidSessionError(
+                    'The last turn of the session is running. Wait until it ends, and open the session then.'
+                ) from None
+        elif session.id != id:
+            raise InvalidSessionError(
+                'The last turn of the session stopped with its process. Load the session, which finishes the turn, and '
+                'fork it then.'
             )
         conversation.is_in_directory = True  # an editor shows the directory, so turns do not work on a copy
+        return run_id
 
     async def _newest(self, id: str, conversation: Conversation) -> VersionRecord:
         """Return the version that a session continues: that of the directory, or else the newest.
@@ -344,15 +346,12 @@ class EditorAgent:
         The directory has an earlier one after `/rewind`.
         """
         head = await conversation.revisions.find_head()
-        if head is not None and _session_of(head) == id:
+        if head is not None and session_of(head) == id:
             return head
-        newest = await self.store.versions(VersionFilter(metadata={SESSION: id}), limit=1)
-        if newest:
-            return newest[0]
-        stored = await self.store.conversation(id)
-        if stored is None or stored.head_id is None:
+        newest = await find_newest(self.store, id)
+        if newest is None:
             raise SessionNotFoundError(id)
-        return await self.store.version(stored.head_id)
+        return newest
 
     def _session(self, id: str) -> EditorSession:
         if id not in self.sessions:
@@ -361,24 +360,3 @@ class EditorAgent:
 
     async def _close(self, id: str) -> None:
         await self.sessions.pop(id).close()
-
-
-def _directory(cwd: str) -> Path:
-    """Return the real path of a working directory.
-
-    Raises:
-        InvalidSessionError: It is not absolute, or no directory.
-    """
-    path = Path(cwd)
-    if not path.is_absolute() or not path.is_dir():
-        raise InvalidSessionError(f'The working directory {cwd!r} is no absolute path of a directory. Pass one.')
-    return path.resolve()
-
-
-def _metadata(record: VersionRecord) -> dict[str, object]:
-    return json.loads(record.metadata)
-
-
-def _session_of(record: VersionRecord) -> str:
-    """Return the session of a version. A conversation of `run` or `chat` is a session with its own id."""
-    return str(_metadata(record).get(SESSION, record.conversation_id))

@@ -16,7 +16,7 @@ from typing_extensions import TypeIs
 
 from pydantic_deep.errors import DeepAgentError
 
-from ._agent import EditorAgent
+from ._agent import INTERNAL_ERROR, EditorAgent
 
 MAX_LINE_BYTES: Final = 50_000_000
 """Maximum length of a message in bytes. An image of 5 MB has 7 MB in base64; a prompt can have several."""
@@ -110,6 +110,15 @@ async def serve(agent: EditorAgent, transport: LineTransport) -> None:
         with anyio.CancelScope(shield=True):
             await agent.close()
             await connection.close()
+
+
+async def refuse(transport: LineTransport, sentence: str) -> None:
+    """Answer every request with an error until the editor closes the connection, because the agent cannot start."""
+    while (message := await transport.receive()) is not None:
+        if message.get('id') is not None:
+            error = {'code': INTERNAL_ERROR, 'message': sentence}
+            await transport.send({'jsonrpc': '2.0', 'id': message['id'], 'error': error})
+    await transport.close()
 
 
 @contextmanager

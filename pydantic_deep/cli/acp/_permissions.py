@@ -39,6 +39,9 @@ ALWAYS: Final = 'always'
 REJECT: Final = 'reject'
 """The option that does not run a call, or declines a question."""
 
+TEXT: Final = 'text'
+"""The option that answers a question with the text of the next prompt, because the protocol has no input of texts."""
+
 CHOICE: Final = 'choice:'
 """The beginning of the options with suggested answers; their position follows."""
 
@@ -58,8 +61,9 @@ class PermissionRequest:
     options: list[PermissionOption]
     """The answers that the person can choose."""
 
-    def decision(self, response: RequestPermissionResponse) -> tuple[Decision, bool] | None:
-        """Return the decision, and whether it also applies to later calls; `None` if the turn was cancelled.
+    def decision(self, response: RequestPermissionResponse) -> tuple[Decision | None, bool] | None:
+        """Return the decision, and whether it also applies to later calls; `None` if the turn was cancelled. A decision
+        `None` is the text of the next prompt.
 
         Raises:
             UnknownOptionError: The option was not offered.
@@ -73,6 +77,8 @@ class PermissionRequest:
                 f'The editor answered a permission request with {chosen!r}, which was not offered. No call has run. '
                 'Report this to the authors of the editor.'
             )
+        if chosen == TEXT:
+            return None, False
         return replace(self._decide(chosen), digest=self.call.digest), chosen == ALWAYS
 
     def _decide(self, chosen: str) -> Decision:
@@ -126,6 +132,7 @@ def _options(call: PendingApproval, approval: Approval) -> list[PermissionOption
             PermissionOption(option_id=f'{CHOICE}{place}', name=visible(choice, one_line=True), kind='allow_once')
             for place, choice in enumerate(_choices(call))
         ),
+        PermissionOption(option_id=TEXT, name='Answer in the next message', kind='allow_once'),
         PermissionOption(option_id=REJECT, name='Let the agent decide', kind='reject_once'),
     ]
 

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from io import StringIO
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import anyio
 from acp import helpers
 from acp.schema import (
     AvailableCommand,
     AvailableCommandInput,
-    PermissionOption,
-    RequestPermissionResponse,
     SessionMode,
     SessionModeState,
     StopReason,
-    ToolCallUpdate,
     UnstructuredCommandInput,
 )
 from anyio.abc import TaskStatus
-from pydantic_ai import CancellationToken, RunCancelled, UserError
+from pydantic_ai import RunCancelled, UserError
 from pydantic_ai.messages import BinaryContent
 from rich.console import Console
 
-from pydantic_deep.approvals import Approve, Decision, PendingApproval
+from pydantic_deep.approvals import Approve, Decision, PendingApproval, Respond
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli.approvals._policy import CallAnswer
 from pydantic_deep.cli.approvals._prompter import ApprovalPrompter
@@ -37,13 +35,15 @@ from pydantic_deep.cli.chat._version_verbs import VERSION_VERBS
 from pydantic_deep.cli.render._event_lines import WORKED_ON_COPY
 from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.cli.turn._conversation import Conversation
-from pydantic_deep.cli.turn._runner import TurnObserver, TurnReport
+from pydantic_deep.cli.turn._runner import TurnObserver, TurnReport, recover_turn, resume_turn
 from pydantic_deep.cli.turn._turn_presenter import Work
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.plan_mode import has_plan_mode
 from pydantic_deep.streaming import EndEvent, ErrorEvent, StreamEvent, ToolResultEvent, approval_of
 from pydantic_deep.views import Repeat, repeat_of
 
+from ._cancellation import Cancellation
+from ._client import Client
 from ._permissions import PermissionRequest, permission_request
 from ._prompts import EditorPrompt
 from ._updates import Places, Update, UpdateTranslator, fenced
@@ -60,6 +60,9 @@ ASK: Final = SessionMode(id='ask', name='Ask', description='Asks before it chang
 PLAN: Final = SessionMode(id='plan', name='Plan', description='Changes nothing until you accept a plan.')
 AUTO: Final = SessionMode(id='auto', name='Auto', description='Changes files and runs commands without asking.')
 
+AUTO_WITH_TERMINAL: Final = 'Changes files without asking, and asks before it runs commands.'
+"""The description of `AUTO` if commands are not isolated."""
+
 
 class SessionError(DeepAgentError):
     """A session cannot do what the editor asks now."""
@@ -69,55 +72,18 @@ class TurnFailedError(DeepAgentError):
     """A turn failed. The message is that of its error event."""
 
 
-class Client(Protocol):
-    """The methods of an editor that a session calls."""
-
-    async def session_update(self, session_id: str, update: Update) -> None:
-        """Show an update."""
-        ...
-
-    async def request_permission(
-        self, session_id: str, tool_call: ToolCallUpdate, options: list[PermissionOption]
-    ) -> RequestPermissionResponse:
-        """Ask a person about a call."""
-        ...
-
-
-class Cancellation:
-    """Stops one prompt: its run by a token, and anything else that it awaits by a scope."""
-
-    def __init__(self) -> None:
-        self.token = CancellationToken()
-        self._scopes: set[anyio.CancelScope] = set()
-
-    def cancel(self) -> None:
-        self.token.cancel()
-        for scope in self._scopes:
-            scope.cancel()
-
-    @contextmanager
-    def stops(self) -> Generator[None]:
-        """Stop the body on cancellation.
-
-        Raises:
-            RunCancelled: The body was stopped.
-        """
-        with anyio.CancelScope() as scope:
-            self._scopes.add(scope)
-            if self.token.cancelled:
-                scope.cancel()
-            try:
-                yield
-            finally:
-                self._scopes.discard(scope)
-        if scope.cancelled_caught:
-            raise RunCancelled('The editor cancelled the turn.')
-
-
 class EditorSession(ChatSession):
     """A session. `serve` runs as long as it is open, and `answer` handles one prompt at a time."""
 
-    def __init__(self, id: str, conversation: Conversation, environment: Environment, client: Client) -> None:
+    def __init__(
+        self,
+        id: str,
+        conversation: Conversation,
+        environment: Environment,
+        client: Client,
+        *,
+        has_terminal: bool = False,
+    ) -> None:
         """Create a session.
 
         Args:
@@ -125,6 +91,7 @@ class EditorSession(ChatSession):
             conversation: The agent, its directory, and the version to continue.
             environment: Models and variables.
             client: The editor.
+            has_terminal: Whether commands run in the editor without isolation, so that every mode asks before them.
         """
         self._printed = StringIO()
         screen = ChatScreen(
@@ -139,9 +106,12 @@ class EditorSession(ChatSession):
         self.mode = ASK.id
         """The id of the mode."""
         self._client = client
+        self._has_terminal = has_terminal
         self._outbox, self._inbox = anyio.create_memory_object_stream[Update | anyio.Event](float('inf'))
         self._translator = UpdateTranslator(places=Places(directory=conversation.settings.directory))
         self._always_allowed: set[Repeat] = set()
+        self._question: PendingApproval | None = None
+        self._given: dict[str, CallAnswer] = {}
         self._cancellation: Cancellation | None = None
         self._idle = anyio.Event()
         self._idle.set()
@@ -151,7 +121,8 @@ class EditorSession(ChatSession):
     def modes(self) -> SessionModeState:
         """The modes, and the current one."""
         has_plan = self.conversation.settings.plan_mode or has_plan_mode(self.runtime.agent)
-        available = [ASK, *([PLAN] if has_plan else []), AUTO]
+        auto = AUTO.model_copy(update={'description': AUTO_WITH_TERMINAL}) if self._has_terminal else AUTO
+        available = [ASK, *([PLAN] if has_plan else []), auto]
         return SessionModeState(current_mode_id=self.mode, available_modes=available)
 
     async def serve(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
@@ -220,11 +191,27 @@ class EditorSession(ChatSession):
             SessionError: Another prompt is being handled.
             TurnFailedError: The turn failed.
         """
+        return await self._perform(partial(self._handle_prompt, prompt))
+
+    async def finish(self, run_id: str) -> None:
+        """Finish the turn of a crashed process, as far as it succeeds: a failure is shown, and the session continues.
+
+        Args:
+            run_id: The run of the turn.
+        """
+        try:
+            await self._perform(partial(self.present, partial(recover_turn, self.conversation, run_id)))
+        except TurnFailedError as error:
+            self.warn(str(error))
+            self._emit_printed()
+            await self._flush()
+
+    async def _perform(self, work: Callable[[], Awaitable[None]]) -> StopReason:
         if self._cancellation is not None:
             raise SessionError('The session is handling a prompt. Cancel it, or wait for its end.')
         self._cancellation, self._idle, self._report = Cancellation(), anyio.Event(), None
         try:
-            await self._handle_prompt(prompt)
+            await work()
             return self._stop_reason()
         except RunCancelled:
             return 'cancelled'
@@ -235,7 +222,16 @@ class EditorSession(ChatSession):
             self._idle.set()
 
     async def send(self, text: str, images: Sequence[BinaryContent] = (), *, plan: bool | None = None) -> None:
-        """Run a turn in the mode of the session. `/plan` switches it."""
+        """Run a turn in the mode of the session, which `/plan` switches, or answer the pending question."""
+        question, self._question = self._question, None
+        tip = self.conversation.tip
+        if question is not None and tip is not None and question.id in [call.id for call in tip.pending]:
+            if images:
+                self.warn('An answer to a question is a text. The images were not sent.')
+            self._given[question.id] = CallAnswer(decision=Respond(text, digest=question.digest), by='person')
+            await self.present(partial(resume_turn, self.conversation, text))
+            return
+        self._given = {}
         if plan:
             self._switch_mode(PLAN.id)
         elif PLAN in self.modes.available_modes:
@@ -282,30 +278,39 @@ class EditorSession(ChatSession):
             return {}
         return {name: skill.description for name, skill in catalog.skills.items()}
 
-    async def _decide(self, pending: Sequence[PendingApproval]) -> Mapping[str, CallAnswer]:
+    async def _decide(self, pending: Sequence[PendingApproval]) -> Mapping[str, CallAnswer] | None:
         """Ask the person about each call, in their order, unless the mode or an earlier answer decides it.
+
+        Returns:
+            The answers. `None` if the next prompt answers a question: all calls stay pending until then.
 
         Raises:
             RunCancelled: The editor cancelled the turn. No call has run.
         """
-        answers: dict[str, CallAnswer] = {}
+        given, self._given = self._given, {}
+        answers = {call.id: given[call.id] for call in pending if call.id in given}
         always = set(self._always_allowed)
-        for call in pending:
-            approval, is_auto = approval_of(call), self.mode == AUTO.id
+        for call in [call for call in pending if call.id not in answers]:
+            approval = approval_of(call)
+            is_auto = self.mode == AUTO.id and not (approval.tool == 'execute' and self._has_terminal)
             repeat = repeat_of(approval.tool, approval.args, approval.view)
             if 'approve' in call.decisions and (is_auto or repeat in always):
                 by = 'option' if is_auto else 'person'
                 answers[call.id] = CallAnswer(decision=Approve(digest=call.digest), by=by)
                 continue
             decision, is_always = await self._ask(permission_request(call, self._translator.places))
+            if decision is None:
+                self._question, self._given = call, answers
+                self._emit([helpers.update_agent_message_text('Write the answer as your next message.\n\n')])
+                return None
             answers[call.id] = CallAnswer(decision=decision, by='person')
             if is_always and repeat is not None:
                 always.add(repeat)
         self._always_allowed = always  # only now, because a cancelled request voids all answers
         return answers
 
-    async def _ask(self, request: PermissionRequest) -> tuple[Decision, bool]:
-        """Return the decision of the person, and whether it also applies to later calls."""
+    async def _ask(self, request: PermissionRequest) -> tuple[Decision | None, bool]:
+        """Return the decision of the person, `None` for a text that follows, and whether it applies to later calls."""
         await self._flush()
         try:
             with self._current.stops():
@@ -339,7 +344,8 @@ class EditorSession(ChatSession):
         workspace = end.workspace
         if workspace is not None and not workspace.is_in_directory and end.version_id is not None:
             self.warn(f'{WORKED_ON_COPY} /rewind {short_id(end.version_id)}')
-        reason = stop_reason(end, error)
+        # A cancellation while the end is being stored leaves the run suspended, and is a cancellation for the editor.
+        reason = stop_reason(end, error) or ('cancelled' if self._current.token.cancelled else None)
         if error is not None and reason != 'cancelled':
             if reason is None:
                 raise TurnFailedError(error.message)

@@ -6,12 +6,13 @@ import importlib
 from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
 import anyio
 import typer
 
 from pydantic_deep.cli._environment import Environment
-from pydantic_deep.cli.history._store import NO_STORE, choose_store, open_chosen_store
+from pydantic_deep.cli.history._store import NO_STORE, UnusableStoreError, choose_store, open_chosen_store
 from pydantic_deep.cli.turn._runtime import Extras, Settings
 
 from ._options import (
@@ -41,6 +42,11 @@ from ._task import AgentOptions
 
 acp_app = typer.Typer()
 
+TERMINAL_HELP = (
+    'Let the agent run commands in terminals of the editor, without isolation. The editor asks before each one, in every '
+    'mode.'
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class EditorOptions:
@@ -54,6 +60,8 @@ class EditorOptions:
     """The URL of the store. `None` for the default."""
     no_store: bool
     """Whether to store nothing."""
+    terminal: bool
+    """Whether the agent runs commands in terminals of the editor."""
 
     async def configure(self, directory: Path) -> tuple[Settings, Extras]:
         """Return the configuration of the agent for the directory of a session."""
@@ -63,12 +71,17 @@ class EditorOptions:
     async def run(self) -> None:
         """Answer the messages of an editor until it closes the connection."""
         from pydantic_deep.cli.acp._agent import EditorAgent
-        from pydantic_deep.cli.acp._connection import open_pipes, protected_stdio, serve
+        from pydantic_deep.cli.acp._connection import open_pipes, protected_stdio, refuse, serve
 
         url = NO_STORE if self.no_store else choose_store(self.store, self.environment)
         async with AsyncExitStack() as stack:
             transport = await open_pipes(*stack.enter_context(protected_stdio()))
-            store = await stack.enter_async_context(open_chosen_store(url, self.environment))
+            try:
+                store = await stack.enter_async_context(open_chosen_store(url, self.environment))
+            except UnusableStoreError as error:
+                failure = error_exit(str(error), USAGE_ERROR_CODE)
+                await refuse(transport, str(error))  # editors show this sentence rather than standard error
+                raise failure from None
             tasks = await stack.enter_async_context(anyio.create_task_group())
             editor_agent = EditorAgent(
                 configure=self.configure,
@@ -76,6 +89,7 @@ class EditorOptions:
                 store=store,
                 tasks=tasks,
                 own_agent=self.agent.agent,
+                has_terminal=self.terminal,
                 is_persistent=url != NO_STORE,
             )
             await serve(editor_agent, transport)
@@ -94,6 +108,7 @@ def _acp(
     agent: AgentOption = None,
     model: ModelOption = None,
     sandbox: SandboxOption = False,
+    terminal: Annotated[bool, typer.Option('--terminal', help=TERMINAL_HELP)] = False,
     skills: SkillsOption = None,
     no_user_skills: NoUserSkillsOption = False,
     no_project_context: NoProjectContextOption = False,
@@ -108,6 +123,8 @@ def _acp(
     max_cost: CostOption = None,
 ) -> None:
     """Run the agent for an editor that speaks the Agent Client Protocol, over standard input and output."""
+    if terminal and sandbox:
+        raise error_exit('Commands run in a sandbox or in the terminal of the editor. Choose one.', USAGE_ERROR_CODE)
     # A terminal that controls the process belongs to the editor, such as Neovim.
     environment = replace(context.find_object(Environment) or Environment(), open_terminal=lambda: nullcontext(None))
     options = AgentOptions(
@@ -131,6 +148,6 @@ def _acp(
         importlib.import_module('pydantic_deep.cli.acp')  # checks that the extra is installed
     except ModuleNotFoundError as error:
         raise error_exit(str(error), USAGE_ERROR_CODE) from None
-    editor = EditorOptions(agent=options, environment=environment, store=store, no_store=no_store)
+    editor = EditorOptions(agent=options, environment=environment, store=store, no_store=no_store, terminal=terminal)
     with exit_on_error():
         anyio.run(editor.run)

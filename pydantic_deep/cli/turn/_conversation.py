@@ -106,6 +106,19 @@ class Conversation:
         else:
             await self.continue_from(record.id)
 
+    async def select_suspended(self, record: VersionRecord) -> str | None:
+        """Make a version the tip if a suspended run can continue it, and return the id of the run; `None` otherwise.
+
+        Args:
+            record: The last step of the run, or the answered version that it resumes.
+        """
+        for run in await self.versions.suspended(record.conversation_id):
+            has_begun = record.run_id == run.id or record.state == 'awaiting_approval'
+            if run.version_id == record.id and has_begun and not run.has_moved_on:
+                await self.resume_from(record)
+                return run.id
+        return None
+
     @property
     def settings(self) -> Settings:
         """The settings of the agent."""
@@ -199,7 +212,7 @@ class Conversation:
 
     async def usage_before(self, version: Version) -> RunUsage:
         """Return the usage of the conversation before the turn that a version is part of."""
-        while version.state == 'awaiting_approval' and version.parent_id is not None:
+        while (version.state == 'awaiting_approval' or version.kind == 'step') and version.parent_id is not None:
             try:
                 version = await self.versions.load(version.parent_id)
             except VersionNotFoundError:

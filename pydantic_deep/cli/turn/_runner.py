@@ -127,6 +127,20 @@ async def resume_turn(
     return await _TurnRunner(conversation, observer, stop).run(task, paused=conversation.tip)
 
 
+async def recover_turn(
+    conversation: Conversation, run_id: str, *, stop: CancellationToken, observer: TurnObserver
+) -> TurnReport:
+    """Finish a turn whose process crashed. A call that may have run is passed to the observer, unless it only reads.
+
+    Args:
+        conversation: A conversation whose `tip` is the newest version of the run.
+        run_id: The suspended run.
+        stop: Cancels the turn.
+        observer: Receives events and decides pending calls.
+    """
+    return await _TurnRunner(conversation, observer, stop).run('', paused=conversation.tip, suspended_id=run_id)
+
+
 class _TurnRunner:
     """The state of one turn."""
 
@@ -151,7 +165,13 @@ class _TurnRunner:
         self._is_suspended = False
 
     async def run(
-        self, task: Prompt, *, branch: str | None = None, plan: bool | None = None, paused: Version | None = None
+        self,
+        task: Prompt,
+        *,
+        branch: str | None = None,
+        plan: bool | None = None,
+        paused: Version | None = None,
+        suspended_id: str | None = None,
     ) -> TurnReport:
         runtime = self._runtime
         runtime.backend.start_turn()
@@ -159,7 +179,7 @@ class _TurnRunner:
         self._show(StartEvent(model=runtime.model, prompt=shown, directory=runtime.directory))
         error: Exception | None = None
         try:
-            await self._work(task if plan is None else with_plan_mode(task, is_on=plan), branch, paused)
+            await self._work(task if plan is None else with_plan_mode(task, is_on=plan), branch, paused, suspended_id)
         except EXPECTED_ERRORS as caught:
             error = caught
         except Exception as caught:
@@ -172,7 +192,7 @@ class _TurnRunner:
             end=end, error=error_event, has_answered=bool(self._answered), has_next_command=has_next_command
         )
 
-    async def _work(self, task: Prompt, branch: str | None, version: Version | None) -> None:
+    async def _work(self, task: Prompt, branch: str | None, version: Version | None, suspended_id: str | None) -> None:
         """Run the agent until it answers or its pending calls stay undecided."""
         conversation = self._conversation
         if version is None:
@@ -189,6 +209,8 @@ class _TurnRunner:
         else:
             self._base = self._version = version
             self._start_counting(await conversation.usage_before(version))
+            if suspended_id is not None:
+                version = await self._recover(suspended_id)
         while version.state == 'awaiting_approval':
             self._version = version
             self._runtime.budget.remaining(version.usage)  # no prompts if the budget does not allow another request
@@ -198,6 +220,19 @@ class _TurnRunner:
             by = self._runtime.person if any(answer.by == 'person' for answer in answers.values()) else 'option'
             version = await self._resume(version, {id: answer.decision for id, answer in answers.items()}, by)
         self._output = version.output if isinstance(version.output, str) else version.record.output
+
+    async def _recover(self, run_id: str) -> Version:
+        """Run the rest of a suspended run, and return its version.
+
+        Raises:
+            NotPendingError: Another process has resumed or ended it.
+        """
+        stream = await self._conversation.versions.recover_stream(
+            run_id, deps=self._runtime.deps, backend=self._runtime.backend, cancellation_token=self._stop
+        )
+        if stream is None:
+            raise NotPendingError('Another process has finished the turn. Open the conversation again.')
+        return await self._run(stream)
 
     def _start_counting(self, used_before: RunUsage) -> None:
         """Count the usage of the turn from a usage of the conversation."""

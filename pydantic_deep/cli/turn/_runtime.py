@@ -29,6 +29,7 @@ from pydantic_deep.retries import ModelRetriedEvent, Retries
 from pydantic_deep.skills import BUNDLED_SKILLS, SkillDirectory, Skills
 from pydantic_deep.subagents import position_of
 from pydantic_deep.web import Web
+from pydantic_deep_backends.protocol import CommandRunner
 
 from ._budget import TurnBudget
 from ._change_tracker import ChangeTrackingBackend, ChangeTrackingSandbox
@@ -118,6 +119,8 @@ class Extras:
     """Domains whose pages need no approval."""
     web_deny: Sequence[str] = ()
     """Domains whose pages are refused."""
+    runner: CommandRunner | None = None
+    """Runs commands without a sandbox, each after approval. `None` if the agent runs none, or in a sandbox."""
 
     def only(self, names: Sequence[str]) -> Extras:
         """Return the extras with the servers of a turn, which continues with the same tools.
@@ -207,16 +210,16 @@ def create_runtime(
             if own_agent is None
             else f'The turn ran with {_shown(settings.agent)}, and not with {own_agent!r}, which --agent names.'
         )
+    extras = extras or Extras()
     opened = None if settings.model is None else open_model(settings.model, environment.models)
     sources = skill_sources(environment, settings)
     if settings.sandbox:
         backend = ChangeTrackingSandbox(settings.directory, read_only=_mounts(sources))
     else:
-        backend = ChangeTrackingBackend(settings.directory)
+        backend = ChangeTrackingBackend(settings.directory, runner=extras.runner)
     skills = Skills(sources)
     budget = TurnBudget(tokens=settings.max_tokens, cost=settings.max_cost)
     retries = RetryListener()
-    extras = extras or Extras()
     servers = open_mcp_servers(extras, environment)
     chosen: list[AbstractCapability[object]] = [
         *([ProjectContext(host_directory=settings.directory)] * settings.project_context),
@@ -236,7 +239,10 @@ def create_runtime(
             name=AGENT_NAME,
             instructions=INSTRUCTIONS,
             interrupt_on=interrupt_on(
-                approvals, runs_commands=settings.sandbox, has_web=settings.web, rules=extras.rules
+                approvals,
+                runs_commands=settings.sandbox or extras.runner is not None,
+                has_web=settings.web,
+                rules=extras.rules,
             ),
             capabilities=[
                 *chosen, skills, budget, retries, Retries(sleep=environment.sleep, clock=environment.clock)

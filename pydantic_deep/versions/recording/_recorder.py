@@ -343,10 +343,15 @@ class Recorder(AbstractCapability[object]):
         args: RawToolArgs,
         handler: WrapToolValidateHandler,
     ) -> ValidatedToolArgs:
-        """Skip validation of a call that finished in a crashed run, so that nobody has to approve it."""
-        known = None if self.recording is None else self._calls.known(call.tool_call_id)
-        if known is not None and known.result is not None:
-            return call.args_as_dict()
+        """Skip validation of a call that finished in a crashed run, so that nobody has to approve it.
+
+        The lost writes of other calls are undone first, so that an approval still applies to the file that was shown.
+        """
+        if self.recording is not None:
+            known = self._calls.known(call.tool_call_id)
+            if known is not None and known.result is not None:
+                return call.args_as_dict()
+            await self._calls.find_unverified(ctx)
         return await handler(args)
 
     async def after_tool_validate(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -12,16 +14,23 @@ from typing import Any, TypeAlias
 
 import anyio
 import pytest
-from acp import connect_to_agent
+from acp import PROTOCOL_VERSION, RequestError, connect_to_agent
 from acp.core import ClientSideConnection
 from acp.helpers import text_block
 from acp.schema import (
     AllowedOutcome,
+    ClientCapabilities,
+    CreateTerminalResponse,
     DeniedOutcome,
+    EnvVariable,
     PermissionOption,
     PromptResponse,
+    ReadTextFileResponse,
     RequestPermissionResponse,
+    TerminalOutputResponse,
     ToolCallUpdate,
+    WaitForTerminalExitResponse,
+    WriteTextFileResponse,
 )
 from pydantic_ai.models import Model
 
@@ -51,7 +60,22 @@ class FakeEditor:
     """The options to choose, in the order of the requests."""
     answer: Answer | None = None
     """Chooses an option instead of `options`."""
+    buffers: dict[str, str] = field(default_factory=dict[str, str])
+    """The texts of open files, perhaps not saved."""
+    asked_paths: list[str] = field(default_factory=list[str])
+    """The paths of all requests to read or write a text."""
+    refuses_writes: bool = False
+    commands: list[list[str]] = field(default_factory=list[list[str]])
+    """The commands of all terminals."""
+    events: list[str] = field(default_factory=list[str])
+    """What happened to terminals."""
+    terminal: tuple[int, str] = (0, '')
+    """The exit code and the output of the last terminal."""
+    hangs: anyio.Event | None = None
+    """Set when the end of a command is waited for, which does not come then."""
     connection: ClientSideConnection = field(init=False)
+    output: asyncio.StreamWriter = field(init=False)
+    """The stream to the agent, for lines that the connection does not write."""
 
     def on_connect(self, conn: Any) -> None:
         pass
@@ -67,6 +91,63 @@ class FakeEditor:
         if chosen is None:
             return RequestPermissionResponse(outcome=DeniedOutcome(outcome='cancelled'))
         return RequestPermissionResponse(outcome=AllowedOutcome(outcome='selected', option_id=chosen))
+
+    async def read_text_file(self, session_id: str, path: str, **meta: Any) -> ReadTextFileResponse:
+        self.asked_paths.append(path)
+        if path not in self.buffers:
+            raise RequestError(-32002, 'There is no such file.')
+        return ReadTextFileResponse(content=self.buffers[path])
+
+    async def write_text_file(self, session_id: str, path: str, content: str, **meta: Any) -> WriteTextFileResponse:
+        self.asked_paths.append(path)
+        if self.refuses_writes:
+            raise RequestError(-32603, 'No.')
+        self.buffers[path] = content
+        Path(path).write_text(f'{content}formatted\n')
+        return WriteTextFileResponse()
+
+    async def create_terminal(
+        self,
+        session_id: str,
+        command: str,
+        args: list[str],
+        env: list[EnvVariable],
+        cwd: str,
+        output_byte_limit: int,
+        **_: Any,
+    ) -> CreateTerminalResponse:
+        if self.refuses_writes:
+            raise RequestError(-32603, 'No.')
+        self.commands.append([command, *args])
+        self.events.append('create')
+        variables = {'PATH': os.environ['PATH']} | {variable.name: variable.value for variable in env}
+        done = await anyio.run_process([command, *args], cwd=cwd, env=variables, check=False)
+        self.terminal = done.returncode, done.stdout.decode()
+        return CreateTerminalResponse(terminal_id='t')
+
+    async def wait_for_terminal_exit(self, session_id: str, terminal_id: str, **_: Any) -> WaitForTerminalExitResponse:
+        if self.hangs is not None:
+            self.hangs.set()
+            await anyio.sleep_forever()
+        code = self.terminal[0]
+        if code < 0:
+            return WaitForTerminalExitResponse(signal=signal.Signals(-code).name)
+        return WaitForTerminalExitResponse(exit_code=code)
+
+    async def terminal_output(self, session_id: str, terminal_id: str, **_: Any) -> TerminalOutputResponse:
+        output = self.terminal[1]
+        return TerminalOutputResponse(output=output, truncated=False)
+
+    async def kill_terminal(self, session_id: str, terminal_id: str, **_: Any) -> None:
+        self.events.append('kill')
+
+    async def release_terminal(self, session_id: str, terminal_id: str, **_: Any) -> None:
+        self.events.append('release')
+
+    async def declare(self, **capabilities: Any) -> None:
+        """Initialize the connection with capabilities of this editor."""
+        declared = ClientCapabilities.model_validate(capabilities)
+        await self.connection.initialize(protocol_version=PROTOCOL_VERSION, client_capabilities=declared)
 
     async def open(self, directory: Path, **options: Any) -> str:
         """Open a session, and return its id."""
@@ -111,7 +192,12 @@ def connect(tmp_path: Path, clock: FakeClock) -> Connect:
 
     @asynccontextmanager
     async def connect(
-        model: Model, *, extras: Extras | None = None, own_agent: str | None = None, **settings: Any
+        model: Model,
+        *,
+        extras: Extras | None = None,
+        own_agent: str | None = None,
+        has_terminal: bool = False,
+        **settings: Any,
     ) -> AsyncGenerator[FakeEditor]:
         environment = Environment(
             models={'given': model},
@@ -131,10 +217,16 @@ def connect(tmp_path: Path, clock: FakeClock) -> Connect:
         with anyio.fail_after(PATIENCE_SECONDS):
             async with open_store(f'sqlite:///{tmp_path / "agents.db"}') as store, anyio.create_task_group() as tasks:
                 agent = EditorAgent(
-                    configure=configure, environment=environment, store=store, tasks=tasks, own_agent=own_agent
+                    configure=configure,
+                    environment=environment,
+                    store=store,
+                    tasks=tasks,
+                    own_agent=own_agent,
+                    has_terminal=has_terminal,
                 )
                 tasks.start_soon(serve, agent, LineTransport(reader, writer))
                 client: Any = editor
+                editor.output = editor_writer
                 editor.connection = connect_to_agent(client, editor_writer, editor_reader, use_unstable_protocol=True)
                 try:
                     yield editor

@@ -11,6 +11,7 @@ import pytest
 from acp import PROTOCOL_VERSION, RequestError
 from acp.helpers import image_block, text_block
 from acp.schema import EnvVariable, HttpHeader, HttpMcpServer, McpServerStdio, SseMcpServer
+from pydantic_ai import Agent
 from pydantic_ai.messages import ThinkingPart
 
 from pydantic_deep.cli.acp._mcp_servers import with_mcp_servers
@@ -18,6 +19,7 @@ from pydantic_deep.cli.turn._runtime import Extras, Settings
 from pydantic_deep.mcp import McpServer
 from pydantic_deep.store import VersionFilter, open_store
 from pydantic_deep.testing import ScriptedModel, call
+from pydantic_deep.versions import VersionedAgent
 from tests.cli.acp.conftest import Connect, Stalled
 from tests.cli.acp.test_session import EDIT, PIXEL, PLAN, READ, WRITE, contents
 
@@ -134,6 +136,28 @@ async def test_list_returns_the_newest_sessions_with_titles(connect: Connect, wo
         assert [info.title for info in (await editor.connection.list_sessions(cwd=str(work))).sessions] == ['First.']
 
 
+async def test_list_returns_pages_with_each_session_once(
+    connect: Connect, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cursor leads to the next page. Forks are sessions, and edits in a session are not."""
+    monkeypatch.setattr('pydantic_deep.cli.acp._stored_sessions.MAX_SESSIONS', 2)
+    async with connect(ScriptedModel('One.', 'Two.', 'Three.', 'Four.')) as editor:
+        first = await editor.open(work)
+        await editor.prompt(first, 'First.')
+        fork = (await editor.connection.fork_session(cwd=str(work), session_id=first)).session_id
+        await editor.prompt(fork, 'Fork.')
+        last = await editor.open(work)
+        await editor.prompt(last, 'Last.')
+        (work / 'poem.txt').write_text('edited')
+        await editor.prompt(last, 'Edited.')
+        pages = [await editor.connection.list_sessions(cwd=str(work))]
+        while pages[-1].next_cursor is not None:
+            pages.append(await editor.connection.list_sessions(cwd=str(work), cursor=pages[-1].next_cursor))
+        assert [[info.session_id for info in page.sessions] for page in pages] == [[last, fork], [first]]
+        with pytest.raises(RequestError, match="The cursor 'x' is none of `session/list`"):
+            await editor.connection.list_sessions(cursor='x')
+
+
 async def test_a_chat_at_a_terminal_is_a_session(connect: Connect, work: Path) -> None:
     """A conversation of `run` or `chat` can be loaded by its id."""
     async with connect(ScriptedModel('One.')) as editor:
@@ -159,6 +183,19 @@ async def test_fork_continues_a_session_on_a_branch(connect: Connect, work: Path
         assert '(main)' in editor.text() or 'Fork.' in editor.text()
     assert [str(content)[:60].count('First') for content in contents(model, 1)] == [1, 0]
     assert 'Fork.' not in str(contents(model, 2))
+
+
+async def test_a_session_whose_turn_is_running_is_not_loaded(connect: Connect, work: Path) -> None:
+    """While a turn continues from answered calls, loading its session is refused, and the turn goes on."""
+    wait = Stalled()
+    async with connect(ScriptedModel(WRITE, wait)) as editor, anyio.create_task_group() as tasks:
+        session = await editor.open(work)
+        editor.options = ['allow']
+        tasks.start_soon(editor.prompt, session, 'Write.')
+        await wait.asked.wait()
+        with pytest.raises(RequestError, match='The last turn of the session is running'):
+            await editor.connection.load_session(cwd=str(work), session_id=session)
+        await editor.connection.cancel(session_id=session)
 
 
 async def test_a_closed_session_can_be_loaded_again(connect: Connect, work: Path) -> None:
@@ -263,10 +300,12 @@ async def test_a_conversation_of_the_command_line_is_a_session(connect: Connect,
         await editor.prompt(session, 'First?')
         await editor.prompt(await editor.open(work), 'Second?')
     async with open_store(f'sqlite:///{tmp_path / "agents.db"}') as store:
-        *_, root = await store.versions(VersionFilter(), limit=10)
+        await VersionedAgent(Agent(name='other'), store).create()  # a conversation of another program
+        _, *_, root = await store.versions(VersionFilter(), limit=10)
     async with connect(ScriptedModel()) as editor:
         await editor.connection.load_session(cwd=str(work), session_id=root.conversation_id)
         assert editor.text() == 'One.'
+        assert len((await editor.connection.list_sessions()).sessions) == 2
 
 
 async def test_a_server_of_the_editor_gives_the_agent_tools(connect: Connect, work: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
-from pydantic_deep.cli.acp._connection import LineTransport, NoPipeError, open_pipes, protected_stdio
+from pydantic_deep.cli.acp._connection import LineTransport, NoPipeError, open_pipes, protected_stdio, refuse
 
 
 class Sink:
@@ -80,6 +80,15 @@ async def test_other_output_goes_to_standard_error(tmp_path: Path) -> None:
     assert (tmp_path / 'errors').read_text() == 'printed\nchild\n'
     for descriptor in (stdin, feed, read, stdout, errors):
         os.close(descriptor)
+
+
+async def test_an_agent_that_cannot_start_answers_each_request_with_the_reason() -> None:
+    """Requests are answered with an error, notifications are skipped, and the output is closed with the input."""
+    reader, sink = asyncio.StreamReader(), Sink()
+    reader.feed_data(b'{"method": "x"}\n{"method": "initialize", "id": "a"}\n')
+    reader.feed_eof()
+    await refuse(LineTransport(reader, sink), 'No store.')
+    assert sink.lines == [{'jsonrpc': '2.0', 'id': 'a', 'error': {'code': -32603, 'message': 'No store.'}}]
 
 
 async def test_files_are_refused(tmp_path: Path) -> None:

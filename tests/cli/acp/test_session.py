@@ -31,7 +31,8 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.function import AgentInfo
 
-from pydantic_deep.cli.acp._session import Cancellation, stop_reason
+from pydantic_deep.cli.acp._cancellation import Cancellation
+from pydantic_deep.cli.acp._session import stop_reason
 from pydantic_deep.skills import Skills
 from pydantic_deep.streaming import EndEvent, ErrorEvent
 from pydantic_deep.testing import ScriptedModel, call
@@ -325,7 +326,8 @@ async def test_a_question_is_a_request_with_the_choices(connect: Connect, work: 
         editor.options = ['choice:0', 'reject', 'reject']
         await editor.prompt(session, 'Paint it.')
         names = [[option.name for option in options] for _, options in editor.requests]
-    assert names == [['red\\x1b', 'blue', 'Let the agent decide']] * 2 + [['Let the agent decide']]
+    last = ['Answer in the next message', 'Let the agent decide']
+    assert names == [['red\\x1b', 'blue', *last]] * 2 + [last]
     results = [
         part.content
         for message in model.requests[3].messages
@@ -471,6 +473,73 @@ async def test_a_used_budget_is_a_stop_reason_with_a_sentence(connect: Connect, 
 def test_stop_reasons(end: EndEvent, error: ErrorEvent | None, reason: str | None) -> None:
     """Each end of a turn has the stop reason of the protocol, and a failure has none."""
     assert stop_reason(end, error) == reason
+
+
+async def test_the_next_prompt_answers_a_question(connect: Connect, work: Path) -> None:
+    """A question can be answered with the text of the next prompt. Answers that were given before it are kept."""
+    asks = [WRITE, call('ask_user', question='Which colour?', choices=['red']), WRITE_TWICE]
+    model = ScriptedModel(asks, 'Done.', 'Next.')
+    async with connect(model, ask_user=True) as editor:
+        session = await editor.open(work)
+        editor.options = ['allow', 'text', 'allow']
+        assert (await editor.prompt(session, 'Paint.')).stop_reason == 'end_turn'
+        assert editor.text() == 'Write the answer as your next message.\n\n'
+        assert not (work / 'new.txt').exists()
+        prompt: list[Any] = [text_block('Blue.'), image_block(PIXEL, 'image/png')]
+        await editor.connection.prompt(session_id=session, prompt=prompt)
+        assert 'An answer to a question is a text. The images were not sent.' in editor.text()
+        assert editor.text().endswith('Done.')
+        assert len(editor.requests) == 3
+        await editor.prompt(session, 'Next?')
+    assert 'Blue.' in str(model.requests[1].messages[-1])
+    assert (work / 'new.txt').exists()
+    assert (work / 'twice.txt').exists()
+
+
+async def test_a_question_of_an_abandoned_turn_is_not_answered(connect: Connect, work: Path) -> None:
+    """After `/undo`, the next prompt is a prompt."""
+    asks = call('ask_user', question='Why?')
+    model = ScriptedModel('First.', asks, 'Answered.', asks, 'Second.')
+    async with connect(model, ask_user=True) as editor:
+        session = await editor.open(work)
+        await editor.prompt(session, 'First?')
+        editor.options = ['text', 'text']
+        await editor.prompt(session, 'Ask me.')
+        await editor.prompt(session, 'Because.')
+        await editor.prompt(session, 'Ask me again.')
+        await editor.prompt(session, '/undo')
+        await editor.prompt(session, 'Second?')
+    assert 'Because.' in str(model.requests[2].messages[-1])
+    assert 'Second?' in str(contents(model, 4)[-1])
+
+
+async def test_cancel_at_any_moment(connect: Connect, work: Path) -> None:
+    """Wherever in a turn a cancellation arrives, the turn ends, and the session can be used."""
+
+    async def act(messages: list[ModelMessage], info: AgentInfo) -> Any:
+        is_new = any(isinstance(part, UserPromptPart) for part in messages[-1].parts)
+        return WRITE if is_new else 'Done.'
+
+    reasons: list[str] = []
+    async with connect(ScriptedModel(*[act] * 200)) as editor:
+        session = await editor.open(work)
+        editor.answer = _allow
+        for steps in (2**power for power in range(0, 12, 2)):
+            async with anyio.create_task_group() as tasks:
+
+                async def prompt() -> None:
+                    reasons.append((await editor.prompt(session, 'Write.')).stop_reason)
+
+                tasks.start_soon(prompt)
+                for _ in range(steps):
+                    await anyio.lowlevel.checkpoint()
+                await editor.connection.cancel(session_id=session)
+        assert (await editor.prompt(session, 'Write.')).stop_reason == 'end_turn'
+    assert set(reasons) <= {'cancelled', 'end_turn'}
+
+
+async def _allow(*_: object) -> str:
+    return 'allow'
 
 
 async def test_mode_auto_runs_calls_without_a_request(connect: Connect, work: Path) -> None:

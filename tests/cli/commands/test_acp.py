@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
 import anyio
 import pytest
-from acp import spawn_agent_process
+from acp import RequestError, spawn_agent_process
 from acp.helpers import text_block
+from pydantic_ai.exceptions import ModelHTTPError
 from typer.testing import Result
 
 from pydantic_deep.testing import ScriptedModel
-from tests.cli.acp.conftest import Connect, FakeEditor, connect
+from tests.cli.acp.conftest import Connect, FakeEditor, Stalled, connect
 
 __all__ = ('connect',)
 
@@ -36,7 +39,10 @@ async def wait(messages, info):
         await anyio.sleep_forever()
     return 'Done.'
 
-model = ScriptedModel(call('write_file', path='/new.txt', content='new'), wait)
+calls = [call('write_file', path='/new.txt', content='new')]
+if len(sys.argv) > 2:
+    calls = [call('read_file', path='/poem.txt')] * int(sys.argv[2])
+model = ScriptedModel(*calls, wait)
 sys.exit(main(['acp', '--model', 'given'], models={'given': model}))
 """
 
@@ -99,6 +105,23 @@ def test_an_untrusted_project_is_refused_with_a_sentence(invoke: Invoke, work: P
     assert 'trust' in answer['error']['message']
 
 
+def test_commands_run_in_one_place(invoke: Invoke) -> None:
+    """The options for a sandbox and for terminals of the editor exclude each other."""
+    result = invoke('acp', '--sandbox', '--terminal', model=ScriptedModel())
+    assert result.exit_code == 2
+    assert 'Commands run in a sandbox or in the terminal of the editor. Choose one.' in result.output
+
+
+def test_an_unusable_store_is_an_error_of_each_request(invoke: Invoke) -> None:
+    """If the store cannot be opened, the editor and standard error receive a sentence that says so."""
+    messages: list[dict[str, Any]] = [{'id': 1, 'method': 'initialize', 'params': {'protocolVersion': 1}}]
+    result, [answer] = exchange(lambda: invoke('acp', '--store', 'agents.db', model=ScriptedModel()), messages)
+    assert result.exit_code == 2
+    assert answer['id'] == 1
+    assert answer['error']['message'].startswith("The store cannot be opened: There is no store at 'agents.db'. Write")
+    assert answer['error']['message'] in result.output
+
+
 def test_streams_that_are_no_pipes_are_refused(invoke: Invoke, tmp_path: Path) -> None:
     """Without pipes the command exits with an error that says what to do."""
     kept = os.dup(0)
@@ -138,13 +161,17 @@ async def test_output_of_the_program_does_not_break_the_messages(work: Path, tmp
     assert (work / 'new.txt').read_text() == 'new'
 
 
-async def test_a_session_is_loaded_after_kill(connect: Connect, work: Path, tmp_path: Path) -> None:
-    """After `kill -9` in a turn that continued from answered calls, the session goes on before it, and says so."""
+@asynccontextmanager
+async def killed(work: Path, tmp_path: Path, *, reads: int | None = None) -> AsyncGenerator[str]:
+    """Run the program in another process, kill it while its model is asked, and yield the id of the session.
+
+    Its turn has read a file some times before, or else it has written one after a permission.
+    """
     editor = FakeEditor(options=['allow'])
     client: Any = editor
     variables = {**os.environ, 'PYDANTIC_DEEP_STORE': f'sqlite:///{tmp_path / "agents.db"}', 'HOME': str(tmp_path)}
     asked = tmp_path / 'asked'
-    command = (sys.executable, '-c', PROGRAM, str(asked))
+    command = (sys.executable, '-c', PROGRAM, str(asked), *([] if reads is None else [str(reads)]))
     async with spawn_agent_process(client, *command, env=variables) as (connection, process):
         session = (await connection.new_session(cwd=str(work), mcp_servers=[])).session_id
         async with anyio.create_task_group() as tasks:
@@ -158,10 +185,59 @@ async def test_a_session_is_loaded_after_kill(connect: Connect, work: Path, tmp_
                 await anyio.lowlevel.checkpoint()
             process.kill()
             await process.wait()
-    async with connect(ScriptedModel('Continued.')) as again:
+    yield session
+
+
+async def test_a_turn_is_finished_after_kill(connect: Connect, work: Path, tmp_path: Path) -> None:
+    """After `kill -9` in a turn that continued from answered calls, loading finishes it; no call runs twice."""
+    async with killed(work, tmp_path) as session, connect(ScriptedModel('Finished.', 'Next.')) as again:
+        with pytest.raises(RequestError, match='Load the session, which finishes the turn, and fork it then'):
+            await again.connection.fork_session(cwd=str(work), session_id=session)
         await again.connection.load_session(cwd=str(work), session_id=session)
-        assert (await again.prompt(session, 'Go on.')).stop_reason == 'end_turn'
-        notice, _, answer = again.text().partition('\n\n')
-    assert notice.startswith('A turn of this session stopped while it continued from answered calls.')
-    assert answer == 'Continued.'
+        assert again.kinds()[:2] == ['user_message_chunk', 'tool_call']  # the dialogue before the rest of the turn
+        assert again.kinds()[-2:] == ['tool_call_update', 'agent_message_chunk']
+        assert {update.tool_call_id for update in again.of_kind('tool_call')} == {'call-1'}
+        assert not again.requests
+        assert again.text() == 'Finished.'
+        assert (await again.prompt(session, 'Next?')).stop_reason == 'end_turn'
+        assert again.text() == 'Finished.Next.'
     assert (work / 'new.txt').read_text() == 'new'
+
+
+async def test_a_finished_turn_can_be_resumed_without_its_dialogue(
+    connect: Connect, work: Path, tmp_path: Path
+) -> None:
+    """`session/resume` finishes a turn too. A failure is shown, and the session can be used."""
+    async with killed(work, tmp_path) as session, connect(ScriptedModel(ModelHTTPError(400, 'm'), 'Next.')) as again:
+        await again.connection.resume_session(cwd=str(work), session_id=session)
+        assert again.kinds() == ['tool_call', 'tool_call_update', 'agent_message_chunk']
+        assert '400' in again.text()
+        assert (await again.prompt(session, 'Next?')).stop_reason == 'end_turn'
+
+
+async def test_finishing_a_turn_can_be_cancelled(connect: Connect, work: Path, tmp_path: Path) -> None:
+    """While a session is loaded, `session/cancel` stops the turn that is being finished. The session is open then."""
+    wait = Stalled()
+    async with killed(work, tmp_path) as session, connect(ScriptedModel(wait, 'Next.')) as again:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(again.connection.load_session, cwd=str(work), session_id=session))
+            await wait.asked.wait()
+            await again.connection.cancel(session_id=session)
+        assert (await again.prompt(session, 'Next?')).stop_reason == 'end_turn'
+        assert again.text() == 'Next.'
+
+
+async def test_a_turn_is_finished_from_its_last_step(connect: Connect, work: Path, tmp_path: Path) -> None:
+    """A turn that was killed between two steps is finished from the last one; its requests are not repeated."""
+    async with killed(work, tmp_path, reads=2) as session, connect(ScriptedModel('Finished.')) as again:
+        await again.connection.load_session(cwd=str(work), session_id=session)
+        assert again.text() == 'Finished.'
+        assert {update.tool_call_id for update in again.of_kind('tool_call')} == {'call-1', 'call-2'}
+
+
+async def test_a_turn_without_a_step_is_not_finished(connect: Connect, work: Path, tmp_path: Path) -> None:
+    """A turn that was killed before its first response has left nothing. The session continues before it."""
+    async with killed(work, tmp_path, reads=0) as session, connect(ScriptedModel('Next.')) as again:
+        await again.connection.load_session(cwd=str(work), session_id=session)
+        assert again.kinds() == []
+        assert (await again.prompt(session, 'Next?')).stop_reason == 'end_turn'

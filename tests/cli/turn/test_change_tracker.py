@@ -170,3 +170,42 @@ async def test_missing_directory_is_reported_as_incomplete(sandbox: ChangeTracki
         await sandbox.run('echo b > b', shell=True)
     assert [change.path for change in await sandbox.all_changes()] == []
     assert not sandbox.has_all_changes
+
+
+class TypingEditor:
+    """An editor whose user types after each read."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+        self.written: list[tuple[str, str]] = []
+
+    async def read(self, path: str) -> str | None:
+        self.reads += 1
+        return f'{self.reads}\n'
+
+    async def write(self, path: str, text: str) -> None:
+        self.written.append((path, text))
+
+
+async def test_compare_and_swap_compares_with_the_text_in_the_editor(work: Path) -> None:
+    """A text that changed in the editor since it was read is a conflict, and nothing is written."""
+    backend = ChangeTrackingBackend(str(work))
+    backend.editor = editor = TypingEditor()
+    expected = digest_of(await backend.read_bytes('/poem.txt'))
+    with pytest.raises(FileChangedError):
+        await backend.compare_and_swap('/poem.txt', b'new', expected=expected)
+    with pytest.raises(IsADirectoryError):
+        await backend.write_bytes('/', b'new')
+    assert editor.written == []
+    assert (work / 'poem.txt').read_text() == 'rose\nviolet\n'
+
+
+async def test_writes_are_made_in_the_editor_first(work: Path) -> None:
+    """A text is written in the editor, with its real path, and other data on disk only."""
+    backend = ChangeTrackingBackend(str(work))
+    backend.editor = editor = TypingEditor()
+    await backend.write_bytes('/a/b.txt', b'\xef\xbb\xbfnew')
+    await backend.write_bytes('/a/c', b'\xff')
+    await backend.compare_and_swap('/d.txt', b'd', expected=None)
+    assert editor.written == [(str(work / 'a/b.txt'), 'new'), (str(work / 'd.txt'), 'd')]
+    assert (work / 'a/b.txt').read_bytes() == b'\xef\xbb\xbfnew'

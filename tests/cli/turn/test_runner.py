@@ -19,7 +19,7 @@ from pydantic_deep.approvals import Approve, Decision, Deny, Edit, PendingApprov
 from pydantic_deep.cli.approvals._policy import ApprovalMode, CallAnswer, Decider, allow_all, pause_all
 from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.cli.turn._conversation import Conversation
-from pydantic_deep.cli.turn._runner import EventSink, TurnObserver, TurnReport, run_turn
+from pydantic_deep.cli.turn._runner import EventSink, TurnObserver, TurnReport, recover_turn, run_turn
 from pydantic_deep.store import ApprovalAnsweredError, Store
 from pydantic_deep.store import Decision as StoreDecision
 from pydantic_deep.streaming import (
@@ -428,3 +428,13 @@ def test_next_task_continues_without_a_plan(
     assert invoke('run', 'Go', '--plan', model=ScriptedModel(plan, 'Done.'), terminal=make_terminal('y')).exit_code == 0
     result = invoke('run', 'Go', '-c', model=ScriptedModel(write, 'Done.'), terminal=make_terminal('y'))
     assert (result.exit_code, (work / 'a.txt').read_text()) == (0, 'a')
+
+
+async def test_a_turn_that_another_process_has_finished_is_not_finished_again(
+    make_conversation: MakeConversation,
+) -> None:
+    """If the run is no longer suspended, the turn fails with a sentence, and no model is called."""
+    conversation = make_conversation(ScriptedModel('One.'))
+    await run(conversation)
+    turn = await recover_turn(conversation, 'gone', stop=CancellationToken(), observer=watch(lambda event: None))
+    assert message_of(turn) == 'Another process has finished the turn. Open the conversation again.'

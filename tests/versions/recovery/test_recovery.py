@@ -17,7 +17,7 @@ from pydantic_ai import Agent, CancellationToken, DeferredToolRequests, RunCance
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo
 
-from pydantic_deep import Approve, LocalBackend, StateBackend, create_deep_agent
+from pydantic_deep import Approve, DeepAgentDeps, LocalBackend, StateBackend, create_deep_agent
 from pydantic_deep.store import (
     ApprovalAnsweredError,
     Commit,
@@ -466,6 +466,28 @@ async def test_late_resume_does_not_block_the_recovery_of_the_faster_one(url: st
         (version,) = await agent.recover()
         assert version.output == 'end'
     assert world.ran == ['send a']
+
+
+@pytest.mark.parametrize('edit', [None, 'edited'])
+async def test_approved_write_is_repeated_without_another_approval(url: str, tmp_path: Path, edit: str | None) -> None:
+    """The lost write is undone, so that the approval applies to the file that was shown; not if a person changed it."""
+    write = tool_call('write_file', path='/a.txt', content='a')
+    world = World(url, plan({'go': [write, 'end']}), options={'interrupt_on': {'write_file': True}})
+    async with world.process(dies_before=ends('write_file')) as agent:
+        pause = await (await agent.create(backend=LocalBackend(tmp_path))).advance('go')
+        await pause.resume({pause.pending[0].id: Approve()})
+    assert (tmp_path / 'a.txt').read_text() == 'a'
+    if edit is not None:
+        (tmp_path / 'a.txt').write_text(edit)
+    async with world.process() as agent:
+        (suspended,) = await agent.suspended()
+        backend, deps = LocalBackend(tmp_path), DeepAgentDeps()
+        stream = await agent.recover_stream(suspended.id, deps=deps, backend=backend)
+        assert stream is not None
+        _ = [text async for text in stream]
+        assert stream.backend is backend
+        assert stream.version.state == ('complete' if edit is None else 'awaiting_approval')
+    assert (tmp_path / 'a.txt').read_text() == (edit or 'a')
 
 
 async def test_rest_of_a_named_run_can_be_streamed(url: str) -> None:
