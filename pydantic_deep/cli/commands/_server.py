@@ -17,24 +17,22 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pydantic_deep.agent import create_deep_agent
 from pydantic_deep.cli._environment import Environment
-from pydantic_deep.cli.configuration._files import read_mcp_options
 from pydantic_deep.cli.history._store import choose_store, open_chosen_store, store_label
 from pydantic_deep.cli.render._terminal_text import escape_invisible
-from pydantic_deep.cli.turn._models import choose_model, open_model
-from pydantic_deep.cli.turn._runtime import Extras, open_mcp_servers
-from pydantic_deep.cli.turn._served_agents import with_servers
+from pydantic_deep.cli.turn._served_agents import with_configuration
 
 from ._options import (
     USAGE_ERROR_CODE,
     DocumentOption,
     McpConfigOption,
     ModelOption,
+    NoProjectConfigOption,
     error_exit,
     exit_on_error,
     print_document,
 )
+from ._served_configuration import load_served_configuration, print_ignored
 
 if TYPE_CHECKING:
     from pydantic_deep.server import AnyAgent, ApiKey, KeyRing, ServerSettings
@@ -132,6 +130,7 @@ def _serve(
         ),
     ] = None,
     mcp_config: McpConfigOption = None,
+    no_project_config: NoProjectConfigOption = False,
     config: ConfigOption = None,
 ) -> None:
     """Serve agents over HTTP, with a page for people and the APIs of OpenAI, Anthropic and Google for programs."""
@@ -144,19 +143,25 @@ def _serve(
         settings = load_server_settings(config, overrides)
         from pydantic_deep.server import InvalidAgentsError, import_agents, serve
 
+        configured = load_served_configuration(
+            environment, mcp_config=mcp_config, no_project_config=no_project_config, model=model
+        )
+        capabilities = configured.capabilities
+        print_ignored(configured, has_own_agents=settings.agents is not None)
+
         async def work(served: Mapping[str, AnyAgent]) -> None:
-            async with with_servers(served, servers) as ready, _open_keys(settings, environment) as (opened, ring):
+            async with (
+                with_configuration(served, configured.servers, capabilities) as ready,
+                _open_keys(settings, environment) as (opened, ring),
+            ):
                 where = store_label(opened.url, environment)
                 hint = None if await ring.list() else _create_hint(opened.url, environment)
                 print_address = partial(_print_address, list(served), where, hint)
                 await serve(ready, opened, settings, on_start=print_address)
 
-        servers = open_mcp_servers(Extras(mcp_servers=read_mcp_options(mcp_config or ())), environment)
         try:
             if settings.agents is None:
-                asked = open_model(choose_model(model, environment.variables), environment.models)
-                agent = create_deep_agent(asked) if servers is None else create_deep_agent(asked, interrupt_on={})
-                anyio.run(work, {DEFAULT_AGENT: agent})
+                anyio.run(work, {DEFAULT_AGENT: configured.default_agent()})
             else:
                 anyio.run(work, import_agents(settings.agents))
         except InvalidAgentsError as error:
