@@ -3,11 +3,14 @@
 It needs Chromium (`scripts/install-chromium.sh`). The conversation has 1,000 turns in one version; every tenth answer has a
 table and code. Each figure is the median of several rounds, each in a new browser context
 without a cache; the time to a key's paint is that of the browser's Event Timing, whose resolution is 8 ms.
+These times grow with the load of the machine. The CPU time of the page's main thread, from the browser's trace, does not: the
+longest task is what a key waits for at most on an idle machine, in addition to its own task.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import socket
 import statistics
@@ -98,7 +101,7 @@ class Served:
 @asynccontextmanager
 async def serving() -> AsyncGenerator[Served]:
     """Serve the page, and store the long conversation."""
-    agent = create_deep_agent(FunctionModel(stream_function=answer))
+    agent = create_deep_agent(FunctionModel(stream_function=answer), summarization=False)
     async with open_store('memory:') as store:
         app = create_app({'analyst': agent}, store, ServerSettings(requests_per_second=1000, request_burst=10_000))
         key = await create_api_key(store, name='benchmark', scopes=['run', 'approve'], owner='ada')
@@ -115,14 +118,53 @@ async def serving() -> AsyncGenerator[Served]:
                 server.should_exit = True
 
 
-async def open_dialogue(browser: Browser, served: Served) -> Page:
+async def open_dialogue(browser: Browser, served: Served, found: dict[str, list[float]]) -> Page:
     """Open the conversation in a browser that has nothing cached."""
-    context = await browser.new_context(viewport={'width': 1280, 'height': 860})
-    page = await context.new_page()
+    page = await browser.new_page(viewport={'width': 1280, 'height': 860})
     await page.add_init_script(f"sessionStorage.setItem('key', '{served.key}');{NOTE_TIMES}")
-    await page.goto(f'{served.url}/#/c/{served.conversation_id}')
-    await page.wait_for_function('() => window.times.dialogue')
+    async with traced(page, found, 'until the last turns are painted'):
+        await page.goto(f'{served.url}/#/c/{served.conversation_id}')
+        await page.wait_for_function('() => window.times.dialogue')
     return page
+
+
+@dataclass(frozen=True, kw_only=True)
+class MainThread:
+    """The CPU time of the main thread of a page, in ms."""
+
+    total: float
+    longest: float
+    """That of its longest task."""
+
+
+@asynccontextmanager
+async def traced(page: Page, found: dict[str, list[float]], name: str) -> AsyncGenerator[None]:
+    """Add the CPU times of the page's main thread during the block."""
+    browser = page.context.browser
+    assert browser is not None
+    await browser.start_tracing(page=page, categories=['toplevel', 'devtools.timeline', '__metadata'])
+    try:
+        yield
+    finally:
+        times = read_trace(await browser.stop_tracing())
+    found[f'{name}, CPU of the longest task, ms'].append(times.longest)
+    found[f'{name}, CPU of all tasks, ms'].append(times.total)
+
+
+def read_trace(trace: bytes) -> MainThread:
+    """Return the CPU times of the busiest main thread of a trace, which is that of the page."""
+    events = json.loads(trace)['traceEvents']
+    main = {
+        (event['pid'], event['tid'])
+        for event in events
+        if event['name'] == 'thread_name' and event['args'].get('name') == 'CrRendererMain'
+    }
+    tasks: dict[tuple[int, int], list[float]] = defaultdict(list)
+    for event in events:
+        if event['name'].endswith('RunTask') and (event['pid'], event['tid']) in main:
+            tasks[event['pid'], event['tid']].append(event.get('tdur', 0) / 1000)
+    busiest = max(tasks.values(), key=sum)
+    return MainThread(total=sum(busiest), longest=max(busiest))
 
 
 async def type_keys(page: Page) -> list[float]:
@@ -139,26 +181,28 @@ async def type_keys(page: Page) -> list[float]:
 
 async def measure(browser: Browser, served: Served, found: dict[str, list[float]]) -> None:
     """Measure one round."""
-    page = await open_dialogue(browser, served)
+    page = await open_dialogue(browser, served, found)
     paint = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
     found['first contentful paint, ms'].append(await page.evaluate(paint))
     found['last turns are painted, ms'].append(await page.evaluate('window.times.dialogue'))
-    note(found, 'key, idle', await type_keys(page))
+    await press_keys(page, found, 'key, idle')
     await page.fill('#prompt', 'Please stream.')
     await page.press('#prompt', 'Enter')
     await page.wait_for_selector('[data-live=true] .markdown')
-    note(found, 'key, while an answer is streamed', await type_keys(page))
+    await press_keys(page, found, 'key, while an answer is streamed')
     await page.fill('#prompt', '')
     await page.wait_for_selector('[data-live]', state='detached')
     while await page.locator('.note.center').count():
         await page.evaluate("document.querySelector('.scroller').scrollTop = 0")
         await page.wait_for_timeout(20)
-    note(found, f'key, after reading up to the first of {TURNS:,} turns', await type_keys(page))
+    await press_keys(page, found, f'key, after reading up to the first of {TURNS:,} turns')
     await page.context.close()
 
 
-def note(found: dict[str, list[float]], name: str, times: list[float]) -> None:
-    """Add the 95th percentile and the maximum of a round."""
+async def press_keys(page: Page, found: dict[str, list[float]], name: str) -> None:
+    """Press keys, and add the 95th percentile and the maximum of a round, and the CPU times of the page."""
+    async with traced(page, found, name):
+        times = await type_keys(page)
     found[f'{name}, 95th percentile, ms'].append(statistics.quantiles(times, n=20)[-1])
     found[f'{name}, maximum, ms'].append(max(times))
 

@@ -43,7 +43,7 @@ class ConversationsClient:
 
         Args:
             agent: Only conversations of this agent.
-            search: Only conversations whose name contains this text, in any case.
+            search: Only conversations with this text, in any case, in their name, a prompt or an answer.
         """
         return self._connection.items(ConversationSummary, '/api/conversations', agent=agent, search=search)
 

@@ -33,7 +33,7 @@ from .errors import (
     StoreUnavailableError,
     VersionNotFoundError,
 )
-from .operations import _reads, _runs
+from .operations import _reads, _runs, _text_search
 from .operations._backup import Progress, backup, no_progress
 from .operations._check import Damage, asset_damage, check_parts
 from .operations._commits import commit as commit_operation
@@ -201,6 +201,21 @@ class SqlStore(AsyncResource):
         check_page(limit=limit, offset=offset)
         await self._check_counts('conversation')
         return await self._engine.read(partial(_reads.conversations, limit, offset))
+
+    async def conversations_with(self, text: str, conversation_ids: Collection[str]) -> set[str]:
+        """Return the ids of the conversations, among some, that have a prompt or an answer with a text.
+
+        It reads the messages of all their branches, in one query for each 2,000: pass the conversations of a page.
+
+        Args:
+            text: The text, compared in any case.
+            conversation_ids: The conversations to search.
+        """
+        for id in conversation_ids:
+            check_key('conversation_id', id)
+        if not conversation_ids:
+            return set()
+        return await self._engine.read(partial(_text_search.conversations_with, text, conversation_ids))
 
     async def run(self, id: str) -> RunRecord | None:
         """Return a run; `None` if no run has this id."""

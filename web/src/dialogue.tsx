@@ -33,8 +33,8 @@ export function Dialogue() {
   useEffect(() => { setShown(PAGE); isAtEnd.current = true; }, [id]);
   useEffect(() => {
     if (from === 0) return undefined;
-    const observer = new IntersectionObserver(([entry]) => {
-      if (!entry?.isIntersecting) return;
+    const observer = new IntersectionObserver((entries) => {
+      if (!entries.at(-1)!.isIntersecting) return; // a busy page gets several entries at once, and the last one is true
       heightBefore.current = scroller.current!.scrollHeight;
       setShown((now) => now + PAGE);
     }, { root: scroller.current, rootMargin: '400px' });

@@ -25,7 +25,7 @@ export function Sidebar({ close }: { close: () => void }) {
       {pendingCount.value > 0 && <span id="waiting" class="count">{pendingCount.value}</span>}</a>}
     <div class="search"><Icon name="search" /><input type="search" placeholder="Search" aria-label="Search conversations" value={search.value} onInput={onSearch} /></div>
     <ul id="conversations">{conversations.value.map((each) => <Entry key={each.id} conversation={each} isCurrent={each.id === current} close={close} />)}</ul>
-    {conversations.value.length === 0 && <p class="faint nothing">{search.value ? 'No conversation has this name.' : 'Your conversations appear here.'}</p>}
+    {conversations.value.length === 0 && <p class="faint nothing">{!search.value ? 'Your conversations appear here.' : cursor.value === null ? 'No conversation has this text.' : 'Not in your latest conversations.'}</p>}
     {cursor.value !== null && <button type="button" class="quiet" id="more" onClick={() => listConversations(true)}>Older conversations</button>}
     <footer>
       <span class="faint owner"><Icon name="person" /><Text of={me.value?.owner ?? ''} /></span>

@@ -1,8 +1,8 @@
-"""A numbered list of the conversations of a directory, to choose one by its number."""
+"""A numbered list of the conversations of a directory, to search them and choose one by its number."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeAlias
@@ -39,9 +39,14 @@ class ConversationEntry:
     """The name of the conversation, or else its last prompt."""
 
 
-async def list_conversations(reader: VersionReader) -> list[ConversationEntry]:
-    """Return the branches of the conversations of a directory, newest first. Conversations without a turn are omitted."""
-    page = await reader.log(limit=MAX_VERSIONS)
+async def list_conversations(reader: VersionReader, search: str | None = None) -> list[ConversationEntry]:
+    """Return the branches of the conversations of a directory, newest first. Conversations without a turn are omitted.
+
+    Args:
+        reader: The versions.
+        search: A text that the name, a prompt or an answer of the conversations contains; `None` for all.
+    """
+    page = await reader.log(limit=MAX_VERSIONS, search=search)
     newest: dict[tuple[str, str], Version] = {}
     titles: dict[tuple[str, str], str] = {}
     for version in page.versions:
@@ -56,22 +61,30 @@ async def list_conversations(reader: VersionReader) -> list[ConversationEntry]:
     ]
 
 
-async def pick(entries: Sequence[ConversationEntry], console: Console, ask: Ask) -> ConversationEntry | None:
-    """Print the entries, and return the one whose number the user types; `None` for an empty line.
+async def pick(reader: VersionReader, console: Console, ask: Ask) -> ConversationEntry | None:
+    """Print the conversations of a directory, and return the one whose number the user types; `None` for an empty line.
+
+    Any other text lists the conversations that contain it.
 
     Raises:
-        WrongVerbError: There is no entry, or none with this number.
+        WrongVerbError: There is no conversation, or none with this number or text.
     """
+    entries = await list_conversations(reader)
     if not entries:
         raise WrongVerbError('This directory has no conversation yet.')
-    for number, entry in enumerate(entries, start=1):
-        print_truncated(console, _entry_line(number, entry))
-    typed = (await ask('Number (Enter for none): ')).strip()
-    if not typed:
-        return None
-    if not typed.isdecimal() or not 1 <= int(typed) <= len(entries):
-        raise WrongVerbError(f'{typed!r} is not a number from 1 to {len(entries)}.')
-    return entries[int(typed) - 1]
+    while True:
+        for number, entry in enumerate(entries, start=1):
+            print_truncated(console, _entry_line(number, entry))
+        typed = (await ask('Number, or a text to search for (Enter for none): ')).strip()
+        if not typed:
+            return None
+        if typed.isdecimal():
+            if not 1 <= int(typed) <= len(entries):
+                raise WrongVerbError(f'{typed!r} is not a number from 1 to {len(entries)}.')
+            return entries[int(typed) - 1]
+        entries = await list_conversations(reader, typed)
+        if not entries:
+            raise WrongVerbError(f'No conversation of this directory contains {typed!r}.')
 
 
 def _entry_line(number: int, entry: ConversationEntry) -> Text:

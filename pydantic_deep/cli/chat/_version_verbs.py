@@ -19,7 +19,7 @@ from pydantic_deep.store import VersionRecord
 from pydantic_deep.versions import UnversionedChangesError
 from pydantic_deep.views import TurnLineages
 
-from ._picker import list_conversations, pick
+from ._picker import pick
 from ._recap import print_recap
 from ._session import ChatSession
 from ._verbs import Verb, WrongVerbError
@@ -77,7 +77,7 @@ async def _switch(chat: ChatSession, arguments: Sequence[str]) -> None:
     if arguments:
         record = await chat.reader.revisions.find(arguments[0])
     else:
-        entry = await pick(await list_conversations(chat.reader), chat.console, chat.ask)
+        entry = await pick(chat.reader, chat.console, chat.ask)
         if entry is None:
             return
         record = await chat.reader.store.version(entry.version.id)

@@ -77,6 +77,15 @@ def _log(
         bool, typer.Option('--all', help='Show the versions of all directories and agents, subagents included.')
     ] = False,
     steps: Annotated[bool, typer.Option('--steps', help='Also show the versions within turns.')] = False,
+    search: Annotated[
+        str | None,
+        typer.Option(
+            '--search',
+            metavar='TEXT',
+            help='Show only conversations with this text, in any case, in their name, a prompt or an answer. It looks '
+            'through the newest 1,000 versions.',
+        ),
+    ] = None,
     limit: Annotated[
         int, typer.Option('--limit', '-n', min=1, metavar='N', help='The maximum number of versions.')
     ] = 30,
@@ -95,13 +104,21 @@ def _log(
         await reader.print_suspended_runs(everything=everything)
         if version is not None:
             return await reader.lineage_log(version, limit=limit)
-        return await reader.log(conversation_id=conversation, everything=everything, steps=steps, limit=limit)
+        return await reader.log(
+            conversation_id=conversation, everything=everything, steps=steps, search=search, limit=limit
+        )
 
+    if version is not None and search is not None:
+        raise error_exit(
+            '--search looks through all conversations. Leave out the version, or --search.', USAGE_ERROR_CODE
+        )
     page = read(context, directory, store, work)
     if json:
         print_document(page.versions)
     elif page.versions:
         print_log(Console(), page.versions, page.turn_bases, head_id=page.head_id)
+    elif search is not None:
+        typer.echo(escape_invisible(f'No conversation contains {search!r}. --all searches all directories.'), err=True)
     else:
         typer.echo('There is no version of this directory. --all shows those of other directories.', err=True)
 

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pydantic_deep.agent import create_deep_agent
 from pydantic_deep.cli._environment import Environment
+from pydantic_deep.cli.turn._models import choose_model, open_model
 
 from ._options import USAGE_ERROR_CODE, ModelOption, error_exit, exit_on_error
 from ._server import (
@@ -64,4 +66,7 @@ def _mcp(
             async with open_served_store(settings, environment) as opened:
                 await serve_stdio(served, opened, settings, owner=environment.person)
 
-        run_with_agents(work, settings, model, environment)
+        def create_default() -> AnyAgent:
+            return create_deep_agent(open_model(choose_model(model, environment.variables), environment.models))
+
+        run_with_agents(work, settings, create_default)

@@ -17,20 +17,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pydantic_deep.agent import create_deep_agent
 from pydantic_deep.cli._environment import Environment
-from pydantic_deep.cli.configuration._files import read_mcp_options
+from pydantic_deep.cli.configuration._served_configuration import load_served_configuration, print_ignored
 from pydantic_deep.cli.history._store import choose_store, open_chosen_store, store_label
 from pydantic_deep.cli.render._terminal_text import escape_invisible
-from pydantic_deep.cli.turn._models import choose_model, open_model
-from pydantic_deep.cli.turn._runtime import Extras, open_mcp_servers
-from pydantic_deep.cli.turn._served_agents import with_servers
+from pydantic_deep.cli.turn._served_agents import with_configuration
 
 from ._options import (
     USAGE_ERROR_CODE,
     DocumentOption,
     McpConfigOption,
     ModelOption,
+    NoProjectConfigOption,
     error_exit,
     exit_on_error,
     print_document,
@@ -131,6 +129,7 @@ def _serve(
     ] = False,
     work_dir: WorkDirOption = None,
     mcp_config: McpConfigOption = None,
+    no_project_config: NoProjectConfigOption = False,
     config: ConfigOption = None,
 ) -> None:
     """Serve agents over HTTP, with a page for people and the APIs of OpenAI, Anthropic and Google for programs."""
@@ -143,15 +142,23 @@ def _serve(
         settings = load_server_settings(config, overrides)
         from pydantic_deep.server import serve
 
+        configured = load_served_configuration(
+            environment, mcp_config=mcp_config, no_project_config=no_project_config, model=model
+        )
+        capabilities = configured.capabilities
+        print_ignored(configured, has_own_agents=settings.agents is not None)
+
         async def work(served: Mapping[str, AnyAgent]) -> None:
-            async with with_servers(served, servers) as ready, _open_keys(settings, environment) as (opened, ring):
+            async with (
+                with_configuration(served, configured.servers, capabilities) as ready,
+                _open_keys(settings, environment) as (opened, ring),
+            ):
                 where = store_label(opened.url, environment)
                 hint = None if await ring.list() else _create_hint(opened.url, environment)
                 print_address = partial(_print_address, list(served), where, hint)
                 await serve(ready, opened, settings, on_start=print_address)
 
-        servers = open_mcp_servers(Extras(mcp_servers=read_mcp_options(mcp_config or ())), environment)
-        run_with_agents(work, settings, model, environment, asks=servers is not None)
+        run_with_agents(work, settings, configured.default_agent)
 
 
 @keys_app.command('create', epilog=EXIT_CODE_HELP)
@@ -242,21 +249,15 @@ def _revoke(
 def run_with_agents(
     work: Callable[[Mapping[str, AnyAgent]], Awaitable[None]],
     settings: ServerSettings,
-    model: str | None,
-    environment: Environment,
-    *,
-    asks: bool = False,
+    create_default: Callable[[], AnyAgent],
 ) -> None:
-    """Call a function with the agents of the settings, by default with a deep agent, which asks before calls if told."""
+    """Call a function with the agents of the settings, or with a default agent if they name none."""
     from pydantic_deep.server import InvalidAgentsError, import_agents
 
     try:
-        if settings.agents is None:
-            asked = open_model(choose_model(model, environment.variables), environment.models)
-            agent = create_deep_agent(asked, interrupt_on={}) if asks else create_deep_agent(asked)
-            anyio.run(work, {DEFAULT_AGENT: agent})
-        else:
-            anyio.run(work, import_agents(settings.agents))
+        anyio.run(
+            work, {DEFAULT_AGENT: create_default()} if settings.agents is None else import_agents(settings.agents)
+        )
     except InvalidAgentsError as error:
         raise error_exit(str(error), USAGE_ERROR_CODE) from None
 

@@ -10,13 +10,12 @@ import anyio
 import typer
 
 from pydantic_deep.cli._environment import Environment
-from pydantic_deep.cli.configuration._files import read_mcp_options
+from pydantic_deep.cli.configuration._served_configuration import load_served_configuration, print_ignored
 from pydantic_deep.cli.history._store import choose_store, open_chosen_store, store_label
 from pydantic_deep.cli.render._terminal_text import escape_invisible
-from pydantic_deep.cli.turn._runtime import Extras, open_mcp_servers
-from pydantic_deep.cli.turn._served_agents import with_servers
+from pydantic_deep.cli.turn._served_agents import with_configuration
 
-from ._options import USAGE_ERROR_CODE, McpConfigOption, error_exit, exit_on_error
+from ._options import USAGE_ERROR_CODE, McpConfigOption, NoProjectConfigOption, error_exit, exit_on_error
 from ._server import ConfigOption, ServedStoreOption, load_server_settings
 
 if TYPE_CHECKING:
@@ -86,6 +85,7 @@ def _worker(
         ),
     ] = None,
     mcp_config: McpConfigOption = None,
+    no_project_config: NoProjectConfigOption = False,
     config: ConfigOption = None,
 ) -> None:
     """Execute the runs that servers queue in a store, and take over runs of processes that crashed.
@@ -116,11 +116,13 @@ def _worker(
                 USAGE_ERROR_CODE,
             )
         served = import_agents(settings.agents)
-        servers = open_mcp_servers(Extras(mcp_servers=read_mcp_options(mcp_config or ())), environment)
+        configured = load_served_configuration(environment, mcp_config=mcp_config, no_project_config=no_project_config)
+        capabilities = configured.capabilities
+        print_ignored(configured, has_own_agents=True)
 
         async def work() -> None:
             async with (
-                with_servers(served, servers) as ready,
+                with_configuration(served, configured.servers, capabilities) as ready,
                 open_chosen_store(
                     url, environment, blobs=settings.blobs, wait_seconds=settings.store_wait_seconds
                 ) as opened,

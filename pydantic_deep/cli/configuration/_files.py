@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic_deep.cli._environment import Environment
-from pydantic_deep.mcp import McpConfigError, McpServer, parse_mcp_file
+from pydantic_deep.mcp import McpConfigError, parse_mcp_file
 
 from ._schema import Configuration, ConfigurationError, parse_configuration
 
@@ -106,18 +105,6 @@ def read_mcp_option(path: Path) -> ConfigFile:
     if content is None:
         raise ConfigurationError(f'{path} does not exist.')
     return _as_mcp_file(path, content)
-
-
-def read_mcp_options(paths: Sequence[Path]) -> dict[str, McpServer]:
-    """Return the MCP servers of the files that options name. The first file with a name wins.
-
-    Raises:
-        ConfigurationError: A file cannot be read, or is invalid.
-    """
-    servers: dict[str, McpServer] = {}
-    for path in reversed(paths):
-        servers |= read_mcp_option(path).configuration.mcp_servers
-    return servers
 
 
 def _own_file(directory: Path) -> ConfigFile | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final, cast
 
 import typer
 
@@ -13,11 +13,14 @@ from pydantic_deep.cli.approvals._policy import GATED_TOOLS
 from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.cli.render._terminal_text import escape_invisible
 from pydantic_deep.deps import DeepAgentDeps
-from pydantic_deep.store import Store, VersionFilter, VersionRecord
+from pydantic_deep.store import SqlStore, Store, VersionFilter, VersionRecord
 from pydantic_deep.versions import VISIBLE_KINDS, VersionedAgent, attempt_ids, suspended_runs, workspace_key
 from pydantic_deep.views import Difference, StoreReader, TurnLineages, Version
 
 from ._revisions import Revisions
+
+MAX_SEARCHED: Final = 1_000
+"""Versions, newest first, whose conversations a search reads."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,10 +64,29 @@ class VersionReader:
         return None if head is None else head.id
 
     async def log(
-        self, *, conversation_id: str | None = None, everything: bool = False, steps: bool = False, limit: int
+        self,
+        *,
+        conversation_id: str | None = None,
+        everything: bool = False,
+        steps: bool = False,
+        search: str | None = None,
+        limit: int,
     ) -> LogPage:
-        """Return the newest versions with their positions in the graph. The arguments are those of `page`."""
-        page = await self.page(conversation_id=conversation_id, everything=everything, steps=steps, limit=limit)
+        """Return the newest versions with their positions in the graph.
+
+        Args:
+            conversation_id: As for `page`, like `everything`, `steps` and `limit`.
+            everything: See there.
+            steps: See there.
+            limit: See there.
+            search: Include only conversations whose name, a prompt or an answer contains this text, in any case, among
+                the newest 1,000 versions.
+        """
+        limit_before = limit if search is None else max(limit, MAX_SEARCHED)
+        page = await self.page(conversation_id=conversation_id, everything=everything, steps=steps, limit=limit_before)
+        if search is not None:
+            matching = await self._conversations_with(search, page)
+            page = [record for record in page if record.conversation_id in matching][:limit]
         return await self._log_page(page, {} if steps else await self.turn_bases(page))
 
     async def lineage_log(self, name: str, *, limit: int) -> LogPage:
@@ -109,6 +131,13 @@ class VersionReader:
             wanted = VersionFilter(conversation_id=head.conversation_id)
             page = await self.store.versions(replace(wanted, kinds=kinds), limit=limit)
         return page if steps else await self._with_abandoned_steps(page, head, limit)
+
+    async def _conversations_with(self, text: str, records: Sequence[VersionRecord]) -> set[str]:
+        """Return the conversations of versions that contain a text, by one query for those without it in a name."""
+        named = {each.conversation_id for each in records if text.casefold() in (each.name or '').casefold()}
+        others = {each.conversation_id for each in records} - named
+        store = cast('SqlStore', self.store)  # `open_store` returns this type for every URL
+        return named | await store.conversations_with(text, others)
 
     async def turn_bases(self, records: Sequence[VersionRecord]) -> dict[str, str]:
         """Return the base version of the turn of each step that has no parent among the records, by id of the step."""

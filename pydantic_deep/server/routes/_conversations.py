@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Response
 from pydantic import ConfigDict, TypeAdapter
@@ -13,6 +14,7 @@ from pydantic_deep.fluent import MessageList, TranscriptError
 from pydantic_deep.server._deletion import delete_conversation
 from pydantic_deep.server._run_start import head_to_change
 from pydantic_deep.server._state import OWNER
+from pydantic_deep.server.access._ownership import Access
 from pydantic_deep.server.http._errors import ServerError, describe_errors
 from pydantic_deep.server.http._json_route import JsonRoute
 from pydantic_deep.server.schemas._conversations import (
@@ -23,10 +25,13 @@ from pydantic_deep.server.schemas._conversations import (
     load_conversation,
 )
 from pydantic_deep.server.schemas._fields import Name
-from pydantic_deep.store import VersionConflictError, VersionFilter
+from pydantic_deep.store import VersionConflictError, VersionFilter, VersionRecord
 from pydantic_deep.views import ConversationDetails, ConversationSummary
 
 from ._parameters import Cursor, Limit, Runner
+
+MAX_SEARCHED: Final = 500
+"""Conversations whose texts one request reads at least, before it returns a page with what it found."""
 
 router = APIRouter(prefix='/api/conversations', tags=['conversations'], route_class=JsonRoute)
 
@@ -47,31 +52,59 @@ async def list_conversations(
     access: Runner,
     agent: Annotated[Name | None, Query(description='Only conversations of this agent.')] = None,
     search: Annotated[
-        str | None, Query(description='Only conversations whose name contains this text, in any case.', max_length=200)
+        str | None,
+        Query(
+            description='Only conversations with this text, in any case, in their name, a prompt or an answer. A page may '
+            'have fewer items than `limit` and a cursor: the search continues there.',
+            max_length=200,
+        ),
     ] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> ConversationPage:
     """Conversations of the key's owner with agents that the key may use."""
     items: list[ConversationSummary] = []
-    before = None if cursor is None else int(cursor)
+    before, searched = None if cursor is None else int(cursor), 0
     while True:
         roots = await access.state.store.versions(
             VersionFilter(kinds=['root'], agent_name=agent, metadata={OWNER: access.owner}),
             limit=limit + 1,
             before=before,
         )
-        for root in roots:
-            record = await access.state.store.conversation(root.conversation_id)
-            if record is not None and root.agent_name in access.state.agents and access.may_use(root.agent_name):
-                head = root if record.head_id is None else await access.state.store.version(record.head_id)
-                if search is None or search.casefold() in (head.name or '').casefold():
-                    if len(items) == limit:
-                        return ConversationPage(items=items, cursor=str(before))
-                    items.append(access.state.views.conversation_summary(record, head))
-            before = root.number
+        for number, summary in await _search(access, await _summaries(access, roots), search):
+            if len(items) == limit:
+                return ConversationPage(items=items, cursor=str(before))
+            items.append(summary)
+            before = number
+        searched += len(roots)
         if len(roots) <= limit:
             return ConversationPage(items=items, cursor=None)
+        before = roots[-1].number
+        if search and searched >= MAX_SEARCHED:
+            return ConversationPage(items=items, cursor=str(before))
+
+
+async def _summaries(access: Access, roots: Sequence[VersionRecord]) -> list[tuple[int, ConversationSummary]]:
+    """Return the conversations of roots that the key may use, with the numbers of the roots."""
+    found: list[tuple[int, ConversationSummary]] = []
+    for root in roots:
+        record = await access.state.store.conversation(root.conversation_id)
+        if record is not None and root.agent_name in access.state.agents and access.may_use(root.agent_name):
+            head = root if record.head_id is None else await access.state.store.version(record.head_id)
+            found.append((root.number, access.state.views.conversation_summary(record, head)))
+    return found
+
+
+async def _search(
+    access: Access, found: list[tuple[int, ConversationSummary]], search: str | None
+) -> list[tuple[int, ConversationSummary]]:
+    """Return the conversations with a text, by one query for those whose name does not contain it."""
+    if not search:
+        return found
+    named = {each.id for _, each in found if search.casefold() in (each.name or '').casefold()}
+    unnamed = [each.id for _, each in found if each.id not in named]
+    matching = named | await access.state.store.conversations_with(search, unnamed)
+    return [(number, each) for number, each in found if each.id in matching]
 
 
 @router.get('/{conversation}', summary='Get a conversation', responses=describe_errors('not_found'))

@@ -61,7 +61,7 @@ def test_every_verb_prints_to_the_width(start: ConversationStart, columns: int, 
         if line.startswith('/') and not line.startswith('/branch'):  # the progress of a turn is redrawn in place
             assert max(map(len, printed.split('\n'))) <= columns, (line, printed)
     terminal.type('/switch\r')
-    terminal.wait_for('Number (Enter for none):')
+    terminal.wait_for('(Enter for none):')
     terminal.type('1\r')
     terminal.wait_for('HEAD is')
     terminal.wait_for(PROMPT)

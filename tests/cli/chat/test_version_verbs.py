@@ -105,6 +105,16 @@ def test_switch_restores_the_files_of_another_branch(invoke: Invoke, work: Path)
     assert 'Still' not in str(model.requests[-1].messages)
 
 
+def test_switch_searches_the_texts_of_conversations(invoke: Invoke) -> None:
+    """A text instead of a number lists the conversations that contain it in a prompt or an answer, in any case."""
+    model = ScriptedModel('It grows in Assam.', 'Other.', 'Again.')
+    shown = talk(invoke, model, 'Tea', '/new', 'Coffee', '/switch', 'ASSAM', '1', 'Where', '/switch', 'rhubarb')
+    assert shown.count('  Coffee') == 2  # in the lists before the search
+    assert 'HEAD is 01234567: Tea\n' in shown
+    assert shown.endswith("No conversation of this directory contains 'rhubarb'.\n")
+    assert 'Coffee' not in str(model.requests[-1].messages)
+
+
 def test_switch_does_not_overwrite_edits(invoke: Invoke, work: Path) -> None:
     """/switch refuses to lose edits that no version has, and names the verb that stores them."""
     talk(invoke, ScriptedModel(EDIT, 'One.'), 'One')

@@ -78,6 +78,19 @@ def test_log_filters_by_conversation_or_shows_all(invoke: Invoke, history: list[
     assert len(conversations) == 3  # here, there, and that of the subagent
 
 
+def test_log_searches_the_texts_of_conversations(invoke: Invoke, work: Path) -> None:
+    """`--search` shows the versions of the conversations whose name, prompts or answers have the text."""
+    for prompt, answer in (('Buy tea', 'It grows in Assam.'), ('Rain', 'No.')):
+        assert invoke('run', prompt, model=ScriptedModel(answer)).exit_code == 0
+    found = json.loads(invoke('log', '--search', 'ASSAM', '--json').stdout)
+    assert [(row['kind'], row['prompt']) for row in found] == [('turn', 'Buy tea'), ('root', None)]
+    assert len(json.loads(invoke('log', '--search', 'a', '--limit', '3', '--json').stdout)) == 3
+    none = invoke('log', '--search', 'x\x1by')
+    assert none.stderr == "No conversation contains 'x\\x1by'. --all searches all directories.\n"
+    both = invoke('log', 'HEAD', '--search', 'a')
+    assert (both.exit_code, 'Leave out the version, or --search.' in both.stderr) == (2, True)
+
+
 def test_log_without_versions_prints_a_message(invoke: Invoke, history: list[str], tmp_path: Path) -> None:
     result = invoke('log', '--dir', str(tmp_path))
     assert (result.exit_code, result.stdout) == (0, '')

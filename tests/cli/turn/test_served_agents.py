@@ -14,7 +14,7 @@ from typer.testing import Result
 
 from pydantic_deep import DeepAgentDeps, VersionedAgent, create_deep_agent, open_store
 from pydantic_deep._agent_imports import AnyAgent
-from pydantic_deep.cli.turn._served_agents import with_servers
+from pydantic_deep.cli.turn._served_agents import with_configuration
 from pydantic_deep.mcp import McpServer, McpServers
 from pydantic_deep.testing import ScriptedModel, call
 
@@ -96,7 +96,7 @@ async def test_servers_run_as_long_as_the_agents_are_served(tmp_path: Path) -> N
     agent: AbstractAgent[Any, Any] = create_deep_agent(model, interrupt_on={})
     async with (
         open_store('memory:') as store,
-        with_servers(
+        with_configuration(
             {'plain': agent, 'versioned': VersionedAgent(agent, store)}, McpServers(servers={'shop': server})
         ) as served,
     ):
@@ -109,7 +109,7 @@ async def test_servers_run_as_long_as_the_agents_are_served(tmp_path: Path) -> N
     assert (tmp_path / 'calls').read_text().splitlines() == ['start', 'add 1 2', 'add 1 2']
 
 
-def test_case_of_a_turn_with_servers_needs_them(invoke: Invoke, work: Path, mcp_file: Path) -> None:
+def test_case_of_a_turn_with_configuration_needs_them(invoke: Invoke, work: Path, mcp_file: Path) -> None:
     """A case of a turn with servers is recorded, replayed and run with the same option; without it, it is named."""
     option = ('--mcp-config', str(mcp_file))
     ran = invoke('run', 'Add', '--approvals=allow', *option, model=ScriptedModel(ADD, '3.'))

@@ -6,6 +6,7 @@ import pytest
 
 from pydantic_deep import create_deep_agent
 from pydantic_deep.server._state import OWNER
+from pydantic_deep.server.routes import _conversations
 from pydantic_deep.store import SqlStore, VersionFilter
 from pydantic_deep.store.engine import Operation, Statement
 from pydantic_deep.store.operations._commits import move_head
@@ -79,6 +80,44 @@ async def test_conversations_are_found_by_a_part_of_their_name(make_client: Make
     assert [each['id'] for each in first['items']] == [ids['All SALES']]
     assert ([each['id'] for each in second['items']], second['cursor']) == ([ids['Sales of May']], None)
     assert none == {'items': [], 'cursor': None}
+
+
+async def test_conversations_are_found_by_their_prompts_and_answers(make_client: MakeClient):
+    """`search` finds texts of the owner's own dialogues, by one query for each page, beside names."""
+    ada, bob = await make_client('run'), await make_client('run', owner='bob')
+    ids: list[str] = []
+    for client, prompt in ((ada, 'Where is my UMBRELLA?'), (ada, 'Rain'), (bob, 'An umbrella')):
+        id = (await client.post('/api/conversations', json={'agent': 'analyst'})).json()['id']
+        await client.post(f'/api/conversations/{id}/turns', json={'prompt': prompt})
+        ids.append(id)
+
+    found = (await ada.get('/api/conversations', params={'search': 'umbrella'})).json()
+    answer = (await bob.get('/api/conversations', params={'search': 'you said: AN'})).json()
+    everything = (await ada.get('/api/conversations', params={'search': ''})).json()
+
+    assert [each['id'] for each in found['items']] == ids[:1]
+    assert [each['id'] for each in answer['items']] == ids[2:]
+    assert [each['id'] for each in everything['items']] == ids[1::-1]
+
+
+async def test_search_ends_after_many_conversations_with_a_cursor(
+    make_client: MakeClient, monkeypatch: pytest.MonkeyPatch
+):
+    """A request reads a limited number of conversations, and its cursor continues the search; no match is lost."""
+    monkeypatch.setattr(_conversations, 'MAX_SEARCHED', 2)
+    ada = await make_client('run')
+    for number in range(5):
+        await ada.post('/api/conversations', json={'agent': 'analyst', 'name': 'Oldest' if number == 0 else None})
+
+    first = (await ada.get('/api/conversations', params={'search': 'oldest', 'limit': 1})).json()
+    assert (first['items'], first['cursor'] is None) == ([], False)
+    pages: list[str] = []
+    cursor = first['cursor']
+    while cursor is not None:
+        page = (await ada.get('/api/conversations', params={'search': 'oldest', 'limit': 1, 'cursor': cursor})).json()
+        cursor = page['cursor']
+        pages += [each['name'] for each in page['items']]
+    assert pages == ['Oldest']
 
 
 async def test_conversations_are_listed_newest_first_in_pages(make_client: MakeClient):

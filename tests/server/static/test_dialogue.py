@@ -315,8 +315,8 @@ async def test_suspended_run_can_be_resumed_or_discarded(
     await expect(seen.turns.last.locator('.markdown')).to_have_text('You said: second')
 
 
-async def test_long_dialogue_shows_its_end_first(open_page: OpenPage, served: Served):
-    """Of 2,000 messages, only the last turns are rendered; reading upwards renders more, and moves nothing."""
+async def create_long_dialogue(served: Served) -> None:
+    """Create a conversation of 2,000 messages in 1,000 turns."""
     history: list[ModelMessage] = []
     for number in range(1000):
         history += [
@@ -325,6 +325,27 @@ async def test_long_dialogue_shows_its_end_first(open_page: OpenPage, served: Se
         ]
     root = await served.state.agents['analyst'].create(name='Long', metadata={OWNER: 'ada'}, backend=StateBackend())
     await root.with_messages(history, moves_head=True)
+
+
+async def test_busy_page_renders_earlier_turns(open_page: OpenPage, served: Served):
+    """If the browser reports several positions of the upper end at once, the last one counts."""
+    await create_long_dialogue(served)
+    seen = await open_page()
+    await seen.page.add_init_script("""window.IntersectionObserver = class extends IntersectionObserver {
+        constructor(callback, options) {
+            super((entries, observer) => callback([{ isIntersecting: false }, ...entries], observer), options);
+        }
+    }""")
+    await seen.page.reload()
+    await seen.page.click('#conversations a')
+    await expect(seen.turns.last).to_contain_text('answer 999')
+    await seen.page.evaluate("document.querySelector('.scroller').scrollTop = 0")
+    await expect(seen.page.locator('text=question 945')).to_have_count(1)
+
+
+async def test_long_dialogue_shows_its_end_first(open_page: OpenPage, served: Served):
+    """Of 2,000 messages, only the last turns are rendered; reading upwards renders more, and moves nothing."""
+    await create_long_dialogue(served)
     seen = await open_page()
     await seen.page.click('#conversations a')
     await expect(seen.turns.last).to_contain_text('answer 999')

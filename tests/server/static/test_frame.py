@@ -94,7 +94,7 @@ async def test_empty_page_introduces_the_agents(open_page: OpenPage):
 
 
 async def test_conversations_are_searched_renamed_and_deleted(open_page: OpenPage, served: Served):
-    """The search is by name, in all conversations. Deleting asks first."""
+    """The search is by names and texts, in all conversations. Deleting asks first."""
     async with served.client(await served.key('run')) as client:
         for number in range(40):
             await client.post('/api/conversations', json={'agent': 'analyst', 'name': f'Talk {number}'})
@@ -112,7 +112,7 @@ async def test_conversations_are_searched_renamed_and_deleted(open_page: OpenPag
     await seen.page.click('dialog button[type=submit]')
     await expect(rows.locator('.name')).to_have_text('Sales')
     await seen.page.fill('[type=search]', 'none such')
-    await expect(seen.page.locator('#list .nothing')).to_have_text('No conversation has this name.')
+    await expect(seen.page.locator('#list .nothing')).to_have_text('No conversation has this text.')
 
     await seen.page.fill('[type=search]', 'sales')
     await rows.first.hover()
