@@ -294,3 +294,10 @@ class ResponseRequest(BaseModel):
     def session_id(self) -> str | None:
         """The client's own session id."""
         return (self.metadata or {}).get('session_id', self.user)
+
+
+class InputTokensRequest(ResponseRequest):
+    """A response whose input tokens are counted. Options that only matter for a response are ignored."""
+
+    input: str | list[InputItem] = Field(default_factory=list[InputItem])
+    """The prompt, or the new items of the dialogue."""

@@ -73,13 +73,14 @@ _OUTPUT_ITEM: Final = re.compile(r'(?:msg|rs|fc)_([0-9a-f-]{36})_[0-9]+')
 """The id of an output item, with the id of its run."""
 
 
-def parse_response_request(body: ResponseRequest, *, is_rest: bool) -> Dialogue:
+def parse_response_request(body: ResponseRequest, *, is_rest: bool, continues: bool = True) -> Dialogue:
     """Parse a request.
 
     Args:
         body: The request.
         is_rest: Whether the request continues a response or a conversation, so that only the items after the last one
             of a response are read.
+        continues: Whether the request continues the dialogue, and must contain something new.
 
     Raises:
         ServerError: The request has an unsupported option, or neither a prompt nor a decision nor a result; or it names
@@ -101,6 +102,7 @@ def parse_response_request(body: ResponseRequest, *, is_rest: bool) -> Dialogue:
         ),
         tools=_tools(body),
         output_schema=_output_schema(body.text),
+        continues=continues,
     )
     if is_rest and dialogue.messages:
         raise invalid_request(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelRequestPart, ToolReturnPart, UserPromptPart
 from pydantic_ai.models import ModelRequestParameters
 
-from pydantic_deep.server.access._ownership import Access
+from pydantic_deep.server.access._ownership import Access, ServedVersion
 from pydantic_deep.tokens import MessageTokens, count_head, count_message
 
 from ._dialogue import Dialogue, to_model_messages
@@ -18,18 +18,28 @@ from ._dialogue_threads import find_version
 
 
 async def count_tokens(access: Access, agent_name: str, dialogue: Dialogue, *, session_id: str | None) -> int:
-    """Return the number of input tokens of a request.
+    """Return the number of input tokens of a request that contains the whole dialogue.
 
     Raises:
         ServerError: The caller may not use the agent.
     """
     access.agent(agent_name)
     known = await find_version(access, agent_name, dialogue, session_id=session_id)
-    if known is None:
+    return await count_tokens_after(None if known is None else known.version, dialogue)
+
+
+async def count_tokens_after(version: ServedVersion | None, dialogue: Dialogue) -> int:
+    """Return the number of input tokens of a request that continues a version.
+
+    Args:
+        version: The version; `None` if the earlier messages of the dialogue are the history.
+        dialogue: The request.
+    """
+    if version is None:
         messages: list[ModelMessage] = to_model_messages(dialogue)
         added: list[ModelRequestPart] = []
     else:
-        messages = await known.version.messages()
+        messages = await version.messages()
         added = [ToolReturnPart(each.name, each.content, each.id or '') for each in dialogue.results]
     if dialogue.prompt:
         added.append(UserPromptPart(list(dialogue.prompt)))
