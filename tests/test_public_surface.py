@@ -804,7 +804,7 @@ def test_every_public_name_is_listed() -> None:
                 'repeat_of',
                 'stored_output_text',
             ],
-            'pydantic_deep.web': ['Web'],
+            'pydantic_deep.web': ['DownloadError', 'FileDownloader', 'Web'],
             'pydantic_deep_backends': [
                 'BackendError',
                 'BackendProtocol',

@@ -31,6 +31,7 @@ from pydantic_deep.versions import InboxItem
 from ._client_events import client_events, stored_events
 from ._client_results import is_client_call
 from ._dialogue import Dialogue, to_model_messages
+from ._linked_files import fetch_history
 from ._response_objects import OwnConversation, OwnResponse, change_fields, load_response, render_messages
 from ._response_requests import APPROVAL, RESPONSE, InputItem
 from ._responses import parse_items
@@ -212,11 +213,11 @@ async def add_items(access: Access, own: OwnConversation, items: Sequence[InputI
         VersionConflictError: The head was moved in the meantime.
     """
     if own.stored is None:
-        added = render_messages(items, prefix=f'{new_id()}_first')
+        added = render_messages(access.state.settings, items, prefix=f'{new_id()}_first')
         first = own.row.fields.get('items')
         await change_fields(access.state, own.row, items=[*(first if isinstance(first, list) else ()), *added])
         return added
-    render_messages(items, prefix='')  # refuses other items
+    render_messages(access.state.settings, items, prefix='')  # refuses other items
     system, messages, _ = parse_items(items)
     if system:
         raise ServerError(
@@ -225,7 +226,8 @@ async def add_items(access: Access, own: OwnConversation, items: Sequence[InputI
             '`instructions` of the next response.',
         )
     head = await head_to_change(access, own.stored)
-    new = [message for each in messages for message in to_model_messages(Dialogue(messages=[each]))]
+    added = await fetch_history(access.state.settings, Dialogue(messages=messages))
+    new = [message for each in added.messages for message in to_model_messages(Dialogue(messages=[each]))]
     version = await head.with_messages([*await head.messages(), *new], moves_head=True)
     return await _added_items(own.stored.agent, version.id, head.id, has_first=False)
 

@@ -47,7 +47,7 @@ class InputImage(BaseModel):
     type: Literal['input_image']
     """The type of the part."""
     image_url: str | None = None
-    """A `data:` URL. Other URLs are rejected."""
+    """A `data:` URL, or one of a domain from which the server fetches files."""
 
 
 class InputFile(BaseModel):
@@ -60,7 +60,7 @@ class InputFile(BaseModel):
     filename: str | None = None
     """The name of the file, by which its media type is known."""
     file_url: str | None = None
-    """A `data:` URL. Other URLs are rejected."""
+    """A `data:` URL, or one of a domain from which the server fetches files."""
 
 
 class InputAudio(BaseModel):

@@ -132,9 +132,9 @@ async def count_input_tokens(access: Access, body: InputTokensRequest) -> int:
     if own is None:
         return await count_tokens(access, body.model, dialogue, session_id=body.session_id)
     if isinstance(own, OwnConversation) and own.stored is None:
-        return await count_tokens_after(None, _first_dialogue(own, dialogue))
+        return await count_tokens_after(access, None, _first_dialogue(own, dialogue))
     continuation, _ = await _continue(access, own, body.model, dialogue)
-    return await count_tokens_after(continuation.version, dialogue)
+    return await count_tokens_after(access, continuation.version, dialogue)
 
 
 async def stream_response(access: Access, own: OwnResponse, *, starting_after: int | None) -> Response:

@@ -22,7 +22,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from pydantic import JsonValue
-from pydantic_ai import BinaryContent
 
 from pydantic_deep.approvals import Approve, Decision, Deny
 from pydantic_deep.server.http._errors import ServerError
@@ -43,8 +42,8 @@ from ._dialogue import (
     DialogueMessage,
     build_dialogue,
     file_from_base64,
-    file_from_url,
     invalid_request,
+    linked_file,
     model_settings_from,
     text_of,
     words,
@@ -271,7 +270,7 @@ def _piece(part: InputPart) -> tuple[Content, ...]:
             return (_file(part.file_data or part.file_url),)
 
 
-def _file(url: str | None) -> BinaryContent:
+def _file(url: str | None) -> Content:
     if url is None:
         raise invalid_request('Files by id are not supported. Send the file itself, as a `data:` URL.')
-    return file_from_url(url)
+    return linked_file(url)

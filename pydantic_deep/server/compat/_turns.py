@@ -41,6 +41,7 @@ from ._client_results import resume_with_results, run_of_answers
 from ._client_tools import ClientCall, parse_args
 from ._dialogue import Dialogue, prompt_of, text_of, to_model_messages
 from ._dialogue_threads import find_version, has_new_instructions, store_thread
+from ._linked_files import fetch_content, fetch_history
 
 BodyBuilder: TypeAlias = Callable[[Iterable[StreamEvent]], Mapping[str, JsonValue]]
 """Returns the body of a non-streamed response, or of an error if the run failed."""
@@ -188,6 +189,7 @@ async def start_turn(
     if continuation is not None:
         await _check_answers(access, continuation.version, dialogue)
     approvals = await _authorize_decisions(access, agent_name, dialogue.decisions)
+    new = await fetch_content(access.state.settings, dialogue.prompt)
     options = TurnOptions(
         model_settings=dialogue.model_settings,
         external_tools=dialogue.tools.tools,
@@ -200,7 +202,7 @@ async def start_turn(
     run = None if resumed is None else resumed.run
     if resumed is not None:
         version = resumed.version
-        prompt = prompt_of(dialogue.prompt) if dialogue.prompt else None
+        prompt = prompt_of(new) if new else None
         options = replace(options, answers=resumed.answers, prompt=prompt)
     elif approvals:
         records = [approval.record for approval in approvals.values()]
@@ -212,7 +214,7 @@ async def start_turn(
             continuation = await _continuation(access, agent_name, dialogue, session_id)
         version = continuation.version
         prefix = [NEW_INSTRUCTIONS + dialogue.system] if dialogue.system and continuation.new_instructions else []
-        options = replace(options, prompt=prompt_of([*prefix, *(dialogue.prompt or (CONTINUE,))]))
+        options = replace(options, prompt=prompt_of([*prefix, *(new or (CONTINUE,))]))
     if run is None:
         may_branch = not dialogue.decisions and (continuation is None or continuation.may_branch)
         run = await _start(access, version, options, session_id=session_id, may_branch=may_branch)
@@ -276,6 +278,7 @@ async def start_conversation(
     access: Access, agent_name: str, dialogue: Dialogue, *, id: str | None = None
 ) -> AgentVersion[Any, Any]:
     """Create a conversation with the earlier messages of a dialogue, and return the version that a turn continues."""
+    dialogue = await fetch_history(access.state.settings, dialogue)
     name = _conversation_name(text_of(dialogue.prompt))
     root = await access.create_conversation(agent_name, name=name, id=id)
     history = to_model_messages(dialogue)

@@ -655,6 +655,14 @@ async def test_only_messages_of_the_dialogue_are_added(ada: AsyncOpenAI) -> None
         await ada.conversations.items.create(made.id, items=[{'type': 'item_reference', 'id': 'msg_1'}])
 
 
+async def test_instructions_are_no_items(ada: AsyncOpenAI) -> None:
+    """The system prompt of the first response is in the history before its prompt, and is not listed."""
+    made = await ada.conversations.create()
+    first = await ada.responses.create(model='writer', input='One', instructions='Be brief.', conversation=made.id)
+    listed = (await ada.conversations.items.list(made.id, order='asc')).data
+    assert texts_of(listed) == ['One', first.output_text]
+
+
 async def test_items_are_removed_before_the_first_response_only(ada: AsyncOpenAI) -> None:
     """Versions never change, so an item of one is not removed from it."""
     first: Any = [{'role': 'user', 'content': 'Zero'}, {'role': 'user', 'content': 'One'}]
