@@ -86,8 +86,20 @@ class CompatTurn:
         )
 
     async def respond(self, build_body: BodyBuilder) -> Response:
-        """Wait for the end of the run, and return the response."""
-        events = [event async for event in self.events() if event is not None]
+        """Wait for the end of the run, and return the response. If its worker crashes, another one completes it.
+
+        Raises:
+            ServerError: This process cannot follow the run to its end.
+        """
+        events = await self._all_events()
+        if not _has_end(events):
+            raise ServerError(
+                'unavailable',
+                f'This server cannot follow the run {self.run.id} any more. The run is not affected: read its result with '
+                f'`GET /api/runs/{self.run.id}` or `GET /v1/responses/resp_{self.run.id}` instead of repeating the '
+                'request.',
+                headers=NO_RETRY,
+            )
         answer = read_answer(events)
         if answer.error is not None:
             return _error_response(answer.error, build_body(events))
@@ -128,10 +140,18 @@ class CompatTurn:
 
     async def store_thread_at_end(self) -> None:
         """Wait for the end of the run, and store its thread."""
-        events = [event async for event in self.events() if event is not None]
+        events = await self._all_events()
         answer = read_answer(events)
         if answer.error is None:
             await self._store_thread(answer.text, _calls_in(events))
+
+    async def _all_events(self) -> list[StreamEvent]:
+        """Return the events of the run. They start over if another worker takes over the run of a crashed one."""
+        log, events = None, list[StreamEvent]()
+        while not _has_end(events) and log is not self.run.log:
+            log = self.run.log
+            events = [event async for event in self.events() if event is not None]
+        return events
 
     async def _store_thread(self, answer: str, calls: Sequence[ClientCall]) -> None:
         """Store the version that the dialogue of a successful run ends with."""
@@ -285,6 +305,10 @@ async def start_conversation(
     if not history:
         return root
     return await access.agent(agent_name).conversation(root.conversation_id, backend=root.backend).set(history)
+
+
+def _has_end(events: Iterable[StreamEvent]) -> bool:
+    return any(isinstance(event, (EndEvent, ErrorEvent)) for event in events)
 
 
 def _calls_in(events: Iterable[StreamEvent | None]) -> list[ClientCall]:
