@@ -278,7 +278,7 @@ async def test_the_answer_of_a_crashed_worker_is_that_of_the_next_one(served: An
     run.log = CrashingLog()
     access = await served.access(secret)
     turn = CompatTurn(access=access, agent_name='analyst', request=Dialogue(prompt=('Hi',)), run=run)
-    answer = json.loads((await turn.respond(openai_completion)).body)
+    answer = json.loads(bytes((await turn.respond(openai_completion)).body))
 
     assert answer['choices'][0]['message']['content'] == 'You said: Hi'
 
