@@ -1,6 +1,6 @@
 # Every target first creates the virtual environment .venv if it is missing. It needs Python 3.11 or newer.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow coverage check format lint types imports licences docs docs-serve test-newest test-pythons test-js test-harbor web soak bench lab agentdojo build clean
+.PHONY: help demo test test-slow coverage check format lint types imports licences docs docs-serve test-newest test-pythons test-js test-clients test-harbor web soak bench lab agentdojo build clean
 
 # The tests import many modules in many processes, which start twice as fast if compiled modules are cached. Some
 # environments turn the cache off.
@@ -74,6 +74,9 @@ web: $(READY)  ## Build the web page from web/ into pydantic_deep/server/static
 test-js: $(READY)  ## Test the server and the agent of editors with JavaScript clients, and that the page is up to date
 	@bash scripts/build-page.sh --check
 	@bash scripts/test-js.sh
+
+test-clients: $(READY)  ## Run the quick starts of other Python clients, such as the OpenAI Agents SDK, against the server
+	@bash scripts/test-clients.sh $(ARGS)
 
 test-harbor: $(READY)  ## Run the agent of editors by Harbor's client; needs Python 3.12
 	@bash scripts/test-harbor.sh

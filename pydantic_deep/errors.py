@@ -32,6 +32,8 @@ DeepAgentError
 │   └── CutAnswerError        (pydantic_ai.ModelConnectionError) a response is incomplete
 ├── in `pydantic_deep.mcp`
 │   └── McpConfigError        (ValueError) the configuration of an MCP server is invalid
+├── in `pydantic_deep.web`
+│   └── DownloadError         (OSError) a file was not downloaded
 ├── in `pydantic_deep.memory`
 │   └── RevisionNotFoundError (LookupError) no revision has this number
 ├── in `pydantic_deep.store`

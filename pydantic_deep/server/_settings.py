@@ -18,6 +18,7 @@ from pydantic_settings import (
 from pydantic_deep.deps import MAX_FILE_BYTES
 from pydantic_deep.dispatch import check_dispatcher_url
 from pydantic_deep.errors import DeepAgentError
+from pydantic_deep.web import FileDownloader
 
 ENVIRONMENT_PREFIX = 'PYDANTIC_DEEP_SERVER_'
 """The prefix of environment variables, as in `PYDANTIC_DEEP_SERVER_PORT`. Lists are JSON there: `["a.example"]`."""
@@ -41,6 +42,15 @@ def _host_pattern(text: str) -> str:
 
 HostPattern = Annotated[str, AfterValidator(_host_pattern)]
 """A host name, `*.example.com` for all subdomains, or `*` for any host."""
+
+
+def _domains(names: tuple[str, ...]) -> tuple[str, ...]:
+    if names:
+        try:
+            FileDownloader(allow=names)
+        except ModuleNotFoundError as error:
+            raise ValueError(str(error)) from None
+    return names
 
 
 class ServerSettings(BaseSettings):
@@ -108,6 +118,9 @@ class ServerSettings(BaseSettings):
     """The hosts that may receive webhooks at private addresses, and without encryption."""
     public_url: str | None = Field(default=None, pattern='^https?://')
     """The URL of the page as people open it, for links in webhooks."""
+    file_url_domains: Annotated[tuple[str, ...], AfterValidator(_domains)] = ()
+    """The domains, with their subdomains, from which the server fetches the images and files that clients of OpenAI,
+    Anthropic and Google send by URL; `*` for any public address. Needs the extra `web`. Default: none."""
 
     # Runs
 

@@ -34,7 +34,7 @@ from ._events import (
     TurnWorkspace,
     UsageEvent,
 )
-from ._failures import EXPECTED_ERRORS, describe_failure, suspended_event
+from ._failures import EXPECTED_ERRORS, describe_failure, dump_failure, load_failure, suspended_event
 from ._frames import FrameReader, FrameTooLargeError, render_frame
 from ._json import render_event
 from ._lines import NOTICE, CallBatches, EventEncoder, EventGroup, event_frame, groups_of, iter_lines, selected_groups
@@ -121,6 +121,7 @@ __all__ = (
     'current_session_id',
     'decode_entry',
     'describe_failure',
+    'dump_failure',
     'encode_entry',
     'event_frame',
     'frame_of',
@@ -129,6 +130,7 @@ __all__ = (
     'groups_of',
     'is_selected',
     'iter_lines',
+    'load_failure',
     'openai_completion',
     'openai_error',
     'openai_response',

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import Mapping
 from typing import cast
@@ -59,6 +60,30 @@ def describe_failure(error: BaseException) -> ErrorEvent:
         return describe_failure(error.exceptions[-1])
     kind, status = _kind_of(error)
     return ErrorEvent(kind=kind, message=_message_of(error), status=status)
+
+
+def dump_failure(error: BaseException, *, max_chars: int | None = None) -> str:
+    """Return an error as the store has it: a JSON object with its type, its message, and the event of `describe_failure`.
+
+    Args:
+        error: The error that ended a run.
+        max_chars: Maximum length of the message in characters.
+    """
+    event = describe_failure(error)
+    shown = {'kind': event.kind, 'message': event.message, 'status': event.status}
+    return json.dumps({'type': type(error).__name__, 'message': str(error)[:max_chars], 'event': shown})
+
+
+def load_failure(dumped: str) -> ErrorEvent:
+    """Return the event of a stored error. Errors of older releases have no event; their message is not for readers.
+
+    Args:
+        dumped: The JSON object of `dump_failure`.
+    """
+    error = json.loads(dumped)
+    if 'event' in error:
+        return ErrorEvent(**error['event'])
+    return ErrorEvent(kind='run_failed', message=_unexpected(error['type']), status=500)
 
 
 def without_keys(text: str) -> str:
@@ -119,10 +144,14 @@ def _message_of(error: BaseException) -> str:
     if isinstance(error, asyncio.CancelledError):
         return 'The run was cancelled. Completed work is preserved.'
     if not isinstance(error, EXPECTED_ERRORS):
-        return f'The run failed with {type(error).__name__}. The log of the application has the details.'
+        return _unexpected(type(error).__name__)
     message = _provider_message(error) if isinstance(error, ModelHTTPError) else str(error)
     line = ' '.join(without_keys(message).split())
     return line if len(line) <= MAX_CHARS else f'{line[: MAX_CHARS - 1]}…'
+
+
+def _unexpected(name: str) -> str:
+    return f'The run failed with {name}. The log of the application has the details.'
 
 
 def _provider_message(error: ModelHTTPError) -> str:

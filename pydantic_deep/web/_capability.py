@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from typing import Any, Final, cast
 
 from pydantic_ai import RunContext, Tool, ToolDefinition
@@ -16,16 +15,11 @@ from pydantic_deep._pause_check import check_can_pause
 from pydantic_deep.extensions import Preview
 
 from ._domains import EVERY, DomainRules, host_of, parse_domains
+from ._download import MAX_BYTES, TIMEOUT_SECONDS, check_installed
 from ._toolset import FETCH, Fetcher, Searcher, web_toolset
 
 MAX_CHARS: Final = 50_000
 """Maximum length of the text of a page in characters, about 12,500 tokens, as in pydantic-ai."""
-
-MAX_BYTES: Final = 10_000_000
-"""Maximum size of a download in bytes. The largest articles of Wikipedia have about 3 MB."""
-
-TIMEOUT_SECONDS: Final = 30.0
-"""Maximum duration of a fetch in seconds, as in pydantic-ai."""
 
 
 @dataclass(kw_only=True)
@@ -126,12 +120,8 @@ class Web(AbstractCapability[object]):
 
     def _check(self) -> None:
         for module, is_used in (('markdownify', self.fetch), ('ddgs', self.search is True)):
-            if is_used and find_spec(module) is None:
-                raise ModuleNotFoundError(
-                    f'The web needs {module!r}, which is not installed. Install the extra: '
-                    "`pip install 'versioned-deep-agents[web]'`.",
-                    name=module,
-                )
+            if is_used:
+                check_installed(module)
         for name in ('allow', 'deny'):
             if isinstance(value := cast('object', getattr(self, name)), str):
                 raise TypeError(f'`{name}` is {value!r}. Pass a list: `[{value!r}]`.')

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
-from typing import Any, Final, cast
+from typing import Any, Final
 
-from anyio import fail_after, to_thread
+from anyio import to_thread
 from pydantic_ai import BinaryContent, FunctionToolset, Tool
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
 
 from pydantic_deep._toolsets.tool_schema import ToolSchema
 
 from ._domains import DomainRules, host_of
+from ._download import download
 
 FETCH: Final = 'web_fetch'
 """The name of the tool that fetches pages."""
@@ -51,25 +52,22 @@ class Fetcher:
 
     async def web_fetch(self, url: str) -> str | list[str | BinaryContent]:
         """Read a web page as Markdown, or see an image or PDF."""
-        from pydantic_ai.common_tools.web_fetch import WebFetchResult, web_fetch_tool
-
         host = host_of(url)
         if host is None:
             raise ToolFailed(f'{url!r} is not a URL of a page. Use one like https://example.com/page.')
         refusal = self.rules.refusal(host)
         if refusal is not None:
             raise ToolFailed(refusal)
-        fetch = web_fetch_tool(
-            max_content_length=self.max_chars,
-            allow_local_urls=self.private_addresses,
-            timeout=ceil(self.timeout_seconds),
-            max_download_bytes=self.max_bytes,
-            allowed_domains=self.rules.redirect_hosts(host),
-        )
-        function = cast('Callable[[str], Awaitable[WebFetchResult | BinaryContent]]', fetch.function)
         try:
-            with fail_after(self.timeout_seconds):
-                result = await function(url)
+            result = await download(
+                url,
+                host,
+                rules=self.rules,
+                max_chars=self.max_chars,
+                max_bytes=self.max_bytes,
+                timeout_seconds=self.timeout_seconds,
+                private_addresses=self.private_addresses,
+            )
         except ModelRetry as error:  # a second one in a row would end the run
             raise ToolFailed(error.message) from error
         except TimeoutError:

@@ -31,7 +31,10 @@ def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
     results = [part.model_response_str() for part in last.parts if isinstance(part, ToolReturnPart)]
     forced = (info.model_settings or {}).get('tool_choice')
     if info.output_tools or isinstance(forced, list):  # some clients describe the answer by a function
-        return call(forced[0] if isinstance(forced, list) else 'final_result', city='Rome', degrees=40)
+        key = info.output_tools[0].outer_typed_dict_key if info.output_tools else None
+        report: dict[str, object] = {'city': 'Rome', 'degrees': 40}
+        name = forced[0] if isinstance(forced, list) else 'final_result'
+        return call(name, **report if key is None else {key: report})
     if results:
         return f'Done: {results[-1]}'
     prompt = [str(part.content) for part in last.parts if isinstance(part, UserPromptPart)][-1]

@@ -105,3 +105,17 @@ def test_every_setting_has_a_description_and_a_unit() -> None:
     for name, field in ServerSettings.model_fields.items():
         if name.endswith('_bytes'):
             assert 'in bytes' in str(field.description)
+
+
+def test_domains_of_files_are_checked_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong domain and a missing extra are errors of the setting, not of the first request."""
+    assert load_settings(file_url_domains=['example.org', '*']).file_url_domains == ('example.org', '*')
+    with pytest.raises(InvalidSettingsError, match=r'file_url_domains: .* is not a domain'):
+        load_settings(file_url_domains=['https://example.org'])
+
+    def find_spec(name: str) -> None:
+        return None
+
+    monkeypatch.setattr('pydantic_deep.web._download.find_spec', find_spec)
+    with pytest.raises(InvalidSettingsError, match=r'file_url_domains: .*versioned-deep-agents\[web\]'):
+        load_settings(file_url_domains=['example.org'])

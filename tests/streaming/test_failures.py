@@ -5,6 +5,7 @@ a normal stop.
 from __future__ import annotations
 
 import asyncio
+import json
 from decimal import Decimal
 
 import pytest
@@ -26,7 +27,7 @@ from pydantic_ai.exceptions import (
 from pydantic_deep.budgets import BudgetExceededError
 from pydantic_deep.errors import TurnOptionError
 from pydantic_deep.retries import CutAnswerError
-from pydantic_deep.streaming import EndEvent, RunEvents, describe_failure
+from pydantic_deep.streaming import EndEvent, RunEvents, describe_failure, dump_failure, load_failure
 
 
 @pytest.mark.parametrize(
@@ -60,6 +61,19 @@ from pydantic_deep.streaming import EndEvent, RunEvents, describe_failure
 def test_kind_of_a_failure_depends_on_its_type(error: BaseException, kind: str, status: int | None) -> None:
     failure = describe_failure(error)
     assert (failure.kind, failure.status) == (kind, status)
+    assert load_failure(dump_failure(error)) == failure
+
+
+def test_stored_message_is_cut_and_the_event_is_not() -> None:
+    """The store has the beginning of a long message; readers get the same event as while the run was running."""
+    stored = json.loads(dump_failure(UserError('x' * 400), max_chars=10))
+    assert (stored['type'], stored['message'], stored['event']['message']) == ('UserError', 'x' * 10, 'x' * 400)
+
+
+def test_errors_of_older_releases_are_named_by_their_type() -> None:
+    """They have no event, and their message may reveal internals."""
+    event = load_failure('{"type": "KeyError", "message": "secret"}')
+    assert event == describe_failure(KeyError('secret'))
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,16 @@ async def test_model_failure_leaves_a_version_to_continue_from(make: MakeAgent, 
     assert [part.tool_name for part in returns(await failed.messages())] == ['write_todos', 'ls']
     run = await store.run(failed.run_id or '')
     assert run is not None
-    assert (run.state, json.loads(run.error or '')) == ('failed', {'type': 'RuntimeError', 'message': 'overloaded'})
+    assert run.state == 'failed'
+    assert json.loads(run.error or '') == {
+        'type': 'RuntimeError',
+        'message': 'overloaded',
+        'event': {
+            'kind': 'run_failed',
+            'message': 'The run failed with RuntimeError. The log of the application has the details.',
+            'status': 500,
+        },
+    }
     after = await failed.advance('again')
     assert (after.state, after.output, after.parent_id) == ('complete', 'fine now', failed.id)
     assert [each.id for each in await after.lineage()] == [root.id, failed.id, after.id]

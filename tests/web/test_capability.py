@@ -342,7 +342,7 @@ def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, module: str) ->
     def _find_spec(name: str) -> str | None:
         return None if name == module else name
 
-    monkeypatch.setattr('pydantic_deep.web._capability.find_spec', _find_spec)
+    monkeypatch.setattr('pydantic_deep.web._download.find_spec', _find_spec)
     with pytest.raises(ModuleNotFoundError, match=rf"needs '{module}'.*versioned-deep-agents\[web\]"):
         Web()
     assert Web(fetch=module != 'markdownify', search=module != 'ddgs').id == 'web'

@@ -128,6 +128,15 @@ def _serve(
         bool, typer.Option('--no-worker', help='Execute no runs here: `pydantic-deep worker` processes do.')
     ] = False,
     work_dir: WorkDirOption = None,
+    file_url_domain: Annotated[
+        list[str] | None,
+        typer.Option(
+            '--file-url-domain',
+            metavar='DOMAIN',
+            help='A domain, with its subdomains, from which files and images that clients of OpenAI, Anthropic and '
+            'Google send by URL are fetched; repeatable. Default: none.',
+        ),
+    ] = None,
     mcp_config: McpConfigOption = None,
     no_project_config: NoProjectConfigOption = False,
     config: ConfigOption = None,
@@ -136,7 +145,8 @@ def _serve(
     environment = context.find_object(Environment) or Environment()
     worker = False if no_worker else None
     overrides = {
-        'agents': agents, 'host': host, 'port': port, 'store': store, 'worker': worker, 'work_dir': work_dir
+        'agents': agents, 'host': host, 'port': port, 'store': store, 'worker': worker, 'work_dir': work_dir,
+        'file_url_domains': file_url_domain or None,
     }  # fmt: skip
     with exit_on_error():
         settings = load_server_settings(config, overrides)

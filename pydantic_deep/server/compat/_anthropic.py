@@ -24,7 +24,7 @@ from ._dialogue import (
     DialogueMessage,
     build_dialogue,
     file_from_base64,
-    file_from_url,
+    linked_file,
     model_settings_from,
     parse_decision,
 )
@@ -65,7 +65,7 @@ class UrlSource(BaseModel):
     type: Literal['url']
     """The type of the source."""
     url: str
-    """A `data:` URL. Other URLs are rejected."""
+    """A `data:` URL, or one of a domain from which the server fetches files."""
 
 
 Source: TypeAlias = Annotated[Base64Source | TextSource | UrlSource, Field(discriminator='type')]
@@ -324,7 +324,7 @@ def _file(source: Source) -> Content:
         case TextSource():
             return source.data
         case _:
-            return file_from_url(source.url)
+            return linked_file(source.url)
 
 
 def _text(content: str | list[TextBlock]) -> str:

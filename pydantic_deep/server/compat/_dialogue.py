@@ -34,8 +34,26 @@ from pydantic_deep.server.http._errors import ServerError
 
 from ._client_tools import APPROVAL_TOOL, ClientCall, ClientResult, ClientTools, with_call_ids
 
-Content: TypeAlias = str | BinaryContent
+
+@dataclass(frozen=True, kw_only=True)
+class LinkedFile:
+    """A file by URL, which is fetched when it becomes part of a history. Until then, the URL identifies it."""
+
+    url: str
+    """An `http` or `https` URL."""
+    media_type: str | None = None
+    """The media type as the client states it."""
+
+
+Content: TypeAlias = str | BinaryContent | LinkedFile
 """A piece of a user message."""
+
+
+NOT_FETCHED: Final = (
+    'Files are not fetched from this URL. Send the file itself, as a `data:` URL or as base64, or upload it to the '
+    'conversation.'
+)
+"""The message for a URL that is never fetched."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +204,7 @@ def _request_parts(message: DialogueMessage, calls: list[ToolCallPart]) -> list[
         else:
             texts.append(f'{result.name}: {result.text}')
     content = [*texts, *message.content]
-    return [*parts, UserPromptPart(content)] if content else parts
+    return [*parts, UserPromptPart(fetched(content))] if content else parts
 
 
 def words(text: str) -> tuple[Content, ...]:
@@ -194,14 +212,38 @@ def words(text: str) -> tuple[Content, ...]:
     return (text,) if text else ()
 
 
-def prompt_of(content: Sequence[Content]) -> str | list[Content]:
-    """Return the prompt of a turn with this content."""
-    return content[0] if len(content) == 1 and isinstance(content[0], str) else list(content)
+def prompt_of(content: Sequence[Content]) -> str | list[str | BinaryContent]:
+    """Return the prompt of a turn with this content, whose files by URL have been fetched."""
+    return content[0] if len(content) == 1 and isinstance(content[0], str) else fetched(content)
+
+
+def fetched(content: Iterable[Content]) -> list[str | BinaryContent]:
+    """Return content whose files by URL have been fetched (`_linked_files`)."""
+    pieces: list[str | BinaryContent] = []
+    for piece in content:
+        assert not isinstance(piece, LinkedFile)  # noqa: S101 - else the caller has a defect
+        pieces.append(piece)
+    return pieces
 
 
 def text_of(content: Iterable[Content]) -> str:
     """Return the text of a message."""
     return ''.join(piece for piece in content if isinstance(piece, str))
+
+
+def linked_file(url: str, media_type: str | None = None) -> BinaryContent | LinkedFile:
+    """Return the file of a URL, which the server fetches later if its host is allowed.
+
+    Args:
+        url: A `data:`, `http` or `https` URL.
+        media_type: The media type as the client states it.
+
+    Raises:
+        ServerError: The URL has another scheme, or it is malformed.
+    """
+    if url.partition(':')[0].lower() in ('http', 'https'):
+        return LinkedFile(url=url, media_type=media_type)
+    return file_from_url(url)
 
 
 def file_from_url(url: str) -> BinaryContent:
@@ -211,10 +253,7 @@ def file_from_url(url: str) -> BinaryContent:
         ServerError: The URL has another scheme and is never fetched, or it is malformed.
     """
     if not url.startswith('data:'):
-        raise invalid_request(
-            'Files are not fetched from URLs. Send the file itself, as a `data:` URL or as base64, or upload it to the '
-            'conversation.'
-        )
+        raise invalid_request(NOT_FETCHED)
     head, comma, body = url[len('data:') :].partition(',')
     media_type, _, encoding = head.partition(';')
     if not comma:

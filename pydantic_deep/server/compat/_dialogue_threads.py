@@ -12,13 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from pydantic_ai import BinaryContent
+
 from pydantic_deep.repository import Repository, RowNotFoundError
 from pydantic_deep.server._threads import Thread
 from pydantic_deep.server.access._ownership import Access, ServedVersion
 from pydantic_deep.store import VersionNotFoundError
 
 from ._client_tools import ClientCall, calls_key
-from ._dialogue import Content, Dialogue, DialogueMessage, merge_messages, text_of, words
+from ._dialogue import Content, Dialogue, DialogueMessage, LinkedFile, merge_messages, text_of, words
 
 
 def thread_id(owner: str, agent: str, dialogue: Dialogue, *, session_id: str | None = None) -> str:
@@ -114,6 +116,12 @@ def _digest(text: str) -> str:
 
 def _content_key(content: tuple[Content, ...]) -> tuple[str, list[str]]:
     """Return the identity of text and files. White space is ignored: clients trim it, and add it between blocks."""
-    files = [piece for piece in content if not isinstance(piece, str)]
-    digests = [f'{file.media_type} {hashlib.sha256(file.data).hexdigest()}' for file in files]
+    digests = [_file_key(piece) for piece in content if not isinstance(piece, str)]
     return ''.join(text_of(content).split()), digests
+
+
+def _file_key(file: BinaryContent | LinkedFile) -> str:
+    """Return the identity of a file; of one by URL, that of the URL, since it was fetched only once."""
+    if isinstance(file, LinkedFile):
+        return f'url {_digest(file.url)}'
+    return f'{file.media_type} {hashlib.sha256(file.data).hexdigest()}'

@@ -24,8 +24,8 @@ from ._dialogue import (
     DialogueMessage,
     build_dialogue,
     file_from_base64,
-    file_from_url,
     invalid_request,
+    linked_file,
     model_settings_from,
     parse_decision_value,
 )
@@ -50,7 +50,9 @@ class FileReference(_Lenient):
     """A file given by URL."""
 
     file_uri: str
-    """A `data:` URL. Other URLs are rejected."""
+    """A `data:` URL, or one of a domain from which the server fetches files."""
+    mime_type: str | None = None
+    """The media type of a file whose server does not know it."""
 
 
 class FunctionCall(_Lenient):
@@ -313,7 +315,7 @@ def _piece(part: Part) -> tuple[Content, ...]:
         data = part.inline_data.data.replace('-', '+').replace('_', '/')
         return (file_from_base64(data + '=' * (-len(data) % 4), part.inline_data.mime_type),)
     if part.file_data is not None:
-        return (file_from_url(part.file_data.file_uri),)
+        return (linked_file(part.file_data.file_uri, part.file_data.mime_type),)
     return (part.text,) if part.text and not part.thought else ()
 
 

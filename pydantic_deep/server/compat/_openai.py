@@ -25,6 +25,7 @@ from ._dialogue import (
     file_from_base64,
     file_from_url,
     invalid_request,
+    linked_file,
     model_settings_from,
     parse_decision,
     words,
@@ -46,7 +47,7 @@ class ImageUrl(BaseModel):
     """The location of an image."""
 
     url: str
-    """A `data:` URL. Other URLs are rejected."""
+    """A `data:` URL, or one of a domain from which the server fetches files."""
 
 
 class ImageContent(BaseModel):
@@ -401,7 +402,7 @@ def _piece(part: ContentPart) -> tuple[Content, ...]:
         case TextContent():
             return words(part.text)
         case ImageContent():
-            return (file_from_url(part.image_url.url),)
+            return (linked_file(part.image_url.url),)
         case AudioContent():
             return (file_from_base64(part.input_audio.data, f'audio/{part.input_audio.format}'),)
         case _:

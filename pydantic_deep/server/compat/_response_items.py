@@ -14,23 +14,27 @@ from typing import Literal, TypeAlias, TypedDict
 
 from pydantic import JsonValue, TypeAdapter
 from pydantic_ai import BinaryContent
-from pydantic_ai.messages import UserContent, UserPromptPart
+from pydantic_ai.messages import ModelResponse, TextPart, UserContent, UserPromptPart
 
 from pydantic_deep.approvals import Decision, Deny, Respond
 from pydantic_deep.dispatch import load_run_messages
 from pydantic_deep.server._agents import ServedAgent
 from pydantic_deep.server._openai_objects import OpenaiObject
+from pydantic_deep.server._run_start import head_to_change
 from pydantic_deep.server.access._ownership import Access, AuthorizedRun
 from pydantic_deep.server.http._errors import ServerError
 from pydantic_deep.server.runs._stored_runs import StoredRun
-from pydantic_deep.store import ApprovalRecord, VersionNotFoundError, utc_datetime
+from pydantic_deep.store import ApprovalRecord, VersionNotFoundError, new_id, utc_datetime
 from pydantic_deep.streaming import openai_response
 from pydantic_deep.versions import InboxItem
 
 from ._client_events import client_events, stored_events
 from ._client_results import is_client_call
-from ._response_objects import OwnConversation, OwnResponse, load_response
-from ._response_requests import APPROVAL, RESPONSE
+from ._dialogue import Dialogue, to_model_messages
+from ._linked_files import fetch_history
+from ._response_objects import OwnConversation, OwnResponse, change_fields, load_response, render_messages
+from ._response_requests import APPROVAL, RESPONSE, InputItem
+from ._responses import parse_items
 from ._turns import NEW_INSTRUCTIONS
 
 Prompt: TypeAlias = str | Sequence[UserContent]
@@ -103,15 +107,7 @@ async def input_items(access: Access, own: OwnResponse) -> list[JsonValue]:
         data = next((place.prompt for place in places if place is not None and place.prompt is not None), None)
         prompt = None if data is None else _prompts().validate_json(data)
     if prompt is not None:
-        items.append(
-            {
-                'id': f'msg_{own.row.id.removeprefix(RESPONSE)}_input',
-                'type': 'message',
-                'role': 'user',
-                'status': 'completed',
-                'content': _parts(prompt),
-            }
-        )
+        items.append(_message_item(f'msg_{own.row.id.removeprefix(RESPONSE)}_input', 'user', _parts(prompt)))
     if stored is not None and stored.base_id is not None:
         attempts = {attempt.id for attempt in stored.attempts}
         records = await access.state.store.approvals(status=None, version_id=stored.base_id, limit=_ALL)
@@ -135,9 +131,11 @@ async def _prompt_of(agent: ServedAgent, run: StoredRun, version_id: str) -> Pro
 
 async def conversation_items(access: Access, own: OwnConversation) -> list[JsonValue]:
     """Return the items of a conversation up to its head, oldest first."""
-    responses: list[OwnResponse] = []
+    first = own.row.fields.get('items')
+    items: list[JsonValue] = [*first] if isinstance(first, list) else []
+    found: list[OwnResponse | list[JsonValue]] = []
     version_id = None if own.stored is None else own.stored.record.head_id
-    while version_id is not None:
+    while own.stored is not None and version_id is not None:
         try:
             record = await access.state.store.version(version_id)
         except VersionNotFoundError:  # it was deleted, and what led to it is not known any more
@@ -145,15 +143,118 @@ async def conversation_items(access: Access, own: OwnConversation) -> list[JsonV
         version_id = record.parent_id
         if record.run_id is not None:
             response = await load_response(access, RESPONSE + record.run_id)
-            responses.append(response)
+            found.append(response)
             version_id = None if response.run.stored is None else response.run.stored.base_id
-    first = own.row.fields.get('items')
-    items: list[JsonValue] = [*first] if isinstance(first, list) else []
-    for response in reversed(responses):
-        items += await input_items(access, response)
-        output = (await build_response(access, response))['output']
-        items += output if isinstance(output, list) else []
+        elif record.kind == 'edit' and version_id is not None:
+            found.append(await _added_items(own.stored.agent, record.id, version_id, has_first=bool(items)))
+    for piece in reversed(found):
+        if isinstance(piece, OwnResponse):
+            items += await input_items(access, piece)
+            output = (await build_response(access, piece))['output']
+            items += output if isinstance(output, list) else []
+        else:
+            items += piece
     return items
+
+
+async def _added_items(agent: ServedAgent, version_id: str, parent_id: str, *, has_first: bool) -> list[JsonValue]:
+    """Return the messages of a version that its parent does not have; none if the parent was deleted.
+
+    Args:
+        agent: The agent.
+        version_id: The version.
+        parent_id: Its parent.
+        has_first: Whether the messages after the root are the first items of the conversation, with ids of their own.
+    """
+    try:
+        parent = await agent.load(parent_id)
+    except VersionNotFoundError:
+        return []
+    if has_first and parent.record.kind == 'root':
+        return []
+    messages = (await (await agent.load(version_id)).messages())[len(await parent.messages()) :]
+    items: list[JsonValue] = []
+    for message in messages:
+        if isinstance(message, ModelResponse):
+            content: list[JsonValue] = [
+                {'type': 'output_text', 'text': part.content, 'annotations': []}
+                for part in message.parts
+                if isinstance(part, TextPart)
+            ]
+            role = 'assistant'
+        else:
+            prompts = [part.content for part in message.parts if isinstance(part, UserPromptPart)]
+            content, role = [piece for prompt in prompts for piece in _parts(prompt)], 'user'
+        if content:
+            items.append(_message_item(f'msg_{version_id}_added{len(items)}', role, content))
+    return items
+
+
+async def find_item(access: Access, own: OwnConversation, id: str) -> JsonValue:
+    """Return an item of a conversation.
+
+    Raises:
+        ServerError: There is no such item up to the head of the conversation.
+    """
+    items = await conversation_items(access, own)
+    found = next((item for item in items if _id_of(item) == id), None)
+    if found is None:
+        message = 'This conversation has no such item up to its head. List the items to see their ids.'
+        raise ServerError('not_found', message, facts={'code': 'item_not_found'})
+    return found
+
+
+async def add_items(access: Access, own: OwnConversation, items: Sequence[InputItem]) -> list[JsonValue]:
+    """Add messages to a conversation, and return them. They are a new version, to which the head moves.
+
+    Raises:
+        ServerError: An item is not a message; a run is running or approvals are pending; or the conversation has
+            responses, and a message is not of the user or the assistant.
+        VersionConflictError: The head was moved in the meantime.
+    """
+    if own.stored is None:
+        added = render_messages(access.state.settings, items, prefix=f'{new_id()}_first')
+        first = own.row.fields.get('items')
+        await change_fields(access.state, own.row, items=[*(first if isinstance(first, list) else ()), *added])
+        return added
+    render_messages(access.state.settings, items, prefix='')  # refuses other items
+    system, messages, _ = parse_items(items)
+    if system:
+        raise ServerError(
+            'invalid',
+            'A conversation that has responses gets messages of the user and the assistant only. Send the other text as '
+            '`instructions` of the next response.',
+        )
+    head = await head_to_change(access, own.stored)
+    added = await fetch_history(access.state.settings, Dialogue(messages=messages))
+    new = [message for each in added.messages for message in to_model_messages(Dialogue(messages=[each]))]
+    version = await head.with_messages([*await head.messages(), *new], moves_head=True)
+    return await _added_items(own.stored.agent, version.id, head.id, has_first=False)
+
+
+async def remove_item(access: Access, own: OwnConversation, id: str) -> OpenaiObject:
+    """Remove one of the messages that a conversation begins with, and return the row of the conversation.
+
+    Raises:
+        ServerError: There is no such item, or the conversation has responses, which are versions.
+    """
+    await find_item(access, own, id)
+    if own.stored is not None:
+        raise ServerError(
+            'conflict',
+            'The items of a conversation that has responses are in versions, which never change. Continue an earlier '
+            'response with `previous_response_id`, or delete the whole response with `DELETE /v1/responses/{id}`.',
+        )
+    items = [item for item in await conversation_items(access, own) if _id_of(item) != id]
+    return await change_fields(access.state, own.row, items=items)
+
+
+def _id_of(item: JsonValue) -> str:
+    return str(item['id']) if isinstance(item, dict) else ''
+
+
+def _message_item(id: str, role: str, content: list[JsonValue]) -> JsonValue:
+    return {'id': id, 'type': 'message', 'role': role, 'status': 'completed', 'content': content}
 
 
 def page(
@@ -171,7 +272,7 @@ def page(
         ServerError: No item has the id `after`.
     """
     ordered = [*items] if order == 'asc' else [*reversed(items)]
-    ids = [str(item['id']) if isinstance(item, dict) else '' for item in ordered]
+    ids = [*map(_id_of, ordered)]
     if after is not None and after not in ids:
         raise ServerError('invalid', '`after` is not the id of an item in this list. Omit it to start over.')
     start = 0 if after is None else ids.index(after) + 1

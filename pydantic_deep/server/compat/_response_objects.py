@@ -17,11 +17,13 @@ from pydantic_deep.dispatch import load_attempts
 from pydantic_deep.repository import RowExistsError, RowNotFoundError
 from pydantic_deep.server._deletion import delete_conversation, delete_run
 from pydantic_deep.server._openai_objects import OpenaiObject
+from pydantic_deep.server._settings import ServerSettings
 from pydantic_deep.server._state import ServerState
 from pydantic_deep.server.access._ownership import Access, AuthorizedConversation, AuthorizedRun, check_id
 from pydantic_deep.server.http._errors import ServerError, not_found
 from pydantic_deep.store import VersionFilter, new_id, utc_datetime
 
+from ._linked_files import check_links
 from ._response_requests import CONVERSATION, RESPONSE, InputItem, InputMessage
 from ._responses import parse_items
 
@@ -107,16 +109,7 @@ async def create_conversation(access: Access, items: Sequence[InputItem], metada
         ServerError: An item is not a message.
     """
     id = new_id()
-    first: list[JsonValue] = []
-    for number, item in enumerate(items):
-        if not isinstance(item, InputMessage):
-            raise ServerError('invalid', 'A conversation can begin with messages only. Remove the other `items`.')
-        message: dict[str, JsonValue] = item.model_dump(mode='json', exclude_none=True)
-        if isinstance(item.content, str):
-            kind = 'output_text' if item.role == 'assistant' else 'input_text'
-            message['content'] = [{'type': kind, 'text': item.content}]
-        first.append({**message, 'type': 'message', 'id': f'msg_{id}_first{number}', 'status': 'completed'})
-    parse_items(items)  # a file that cannot be read is refused now
+    first = render_messages(access.state.settings, items, prefix=f'{id}_first')
     row = OpenaiObject(
         id=CONVERSATION + id,
         owner=access.owner,
@@ -127,9 +120,34 @@ async def create_conversation(access: Access, items: Sequence[InputItem], metada
     return row
 
 
-async def change_metadata(state: ServerState, row: OpenaiObject, metadata: Mapping[str, str]) -> OpenaiObject:
-    """Replace the metadata of a conversation, and return its row."""
-    changed = row.model_copy(update={'fields': {**row.fields, 'metadata': dict(metadata)}})
+def render_messages(settings: ServerSettings, items: Sequence[InputItem], *, prefix: str) -> list[JsonValue]:
+    """Return messages that a client adds to a conversation, as they are listed.
+
+    Args:
+        settings: The settings of the server.
+        items: The items.
+        prefix: The part of the ids before the number.
+
+    Raises:
+        ServerError: An item is not a message, or contains a file that cannot be read.
+    """
+    messages: list[JsonValue] = []
+    for number, item in enumerate(items):
+        if not isinstance(item, InputMessage):
+            raise ServerError('invalid', 'Only messages can be added to a conversation. Remove the other `items`.')
+        message: dict[str, JsonValue] = item.model_dump(mode='json', exclude_none=True)
+        if isinstance(item.content, str):
+            kind = 'output_text' if item.role == 'assistant' else 'input_text'
+            message['content'] = [{'type': kind, 'text': item.content}]
+        messages.append({**message, 'type': 'message', 'id': f'msg_{prefix}{number}', 'status': 'completed'})
+    _, parsed, _ = parse_items(items)  # a file that cannot be read is refused now
+    check_links(settings, [piece for message in parsed for piece in message.content])
+    return messages
+
+
+async def change_fields(state: ServerState, row: OpenaiObject, **fields: JsonValue) -> OpenaiObject:
+    """Replace fields of a conversation, and return its row."""
+    changed = row.model_copy(update={'fields': {**row.fields, **fields}})
     await state.openai_objects.upsert(changed)
     return changed
 

@@ -47,7 +47,7 @@ class InputImage(BaseModel):
     type: Literal['input_image']
     """The type of the part."""
     image_url: str | None = None
-    """A `data:` URL. Other URLs are rejected."""
+    """A `data:` URL, or one of a domain from which the server fetches files."""
 
 
 class InputFile(BaseModel):
@@ -60,7 +60,7 @@ class InputFile(BaseModel):
     filename: str | None = None
     """The name of the file, by which its media type is known."""
     file_url: str | None = None
-    """A `data:` URL. Other URLs are rejected."""
+    """A `data:` URL, or one of a domain from which the server fetches files."""
 
 
 class InputAudio(BaseModel):
@@ -294,3 +294,10 @@ class ResponseRequest(BaseModel):
     def session_id(self) -> str | None:
         """The client's own session id."""
         return (self.metadata or {}).get('session_id', self.user)
+
+
+class InputTokensRequest(ResponseRequest):
+    """A response whose input tokens are counted. Options that only matter for a response are ignored."""
+
+    input: str | list[InputItem] = Field(default_factory=list[InputItem])
+    """The prompt, or the new items of the dialogue."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Final
 
 from pydantic import JsonValue, TypeAdapter
@@ -41,8 +42,9 @@ from ._response_objects import (
     store_response_row,
     system_after,
 )
-from ._response_requests import CONVERSATION, RESPONSE, InputItem, ResponseRequest
+from ._response_requests import CONVERSATION, RESPONSE, InputItem, InputTokensRequest, ResponseRequest
 from ._responses import last_run_id, parse_items, parse_response_request
+from ._token_count import count_tokens, count_tokens_after
 from ._turns import (
     KEEPALIVE,
     CompatTurn,
@@ -116,6 +118,23 @@ async def create_response(access: Access, body: ResponseRequest, identity: Reque
         return openai_response(events, **rendering_of(row, body.model)) if error is None else openai_error(error)
 
     return await turn.respond(build_body)
+
+
+async def count_input_tokens(access: Access, body: InputTokensRequest) -> int:
+    """Return the number of input tokens of a response, which is not created.
+
+    Raises:
+        ServerError: The request is invalid, or refers to something that the caller does not own or cannot continue now.
+    """
+    access.agent(body.model)
+    own = await _named_object(access, body)
+    dialogue = parse_response_request(body, is_rest=own is not None, continues=False)
+    if own is None:
+        return await count_tokens(access, body.model, dialogue, session_id=body.session_id)
+    if isinstance(own, OwnConversation) and own.stored is None:
+        return await count_tokens_after(access, None, _first_dialogue(own, dialogue))
+    continuation, _ = await _continue(access, own, body.model, dialogue)
+    return await count_tokens_after(access, continuation.version, dialogue)
 
 
 async def stream_response(access: Access, own: OwnResponse, *, starting_after: int | None) -> Response:
@@ -224,12 +243,7 @@ async def _begin_conversation(
     access: Access, own: OwnConversation, agent_name: str, dialogue: Dialogue
 ) -> tuple[Continuation, str]:
     """Create the conversation for the agent of its first response."""
-    system, messages, _ = parse_items(ITEMS.validate_python(own.row.fields.get('items', [])))
-    first = Dialogue(
-        system='\n\n'.join(text for text in (*system, dialogue.system) if text),
-        messages=merge_messages(messages),
-        prompt=dialogue.prompt,
-    )
+    first = _first_dialogue(own, dialogue)
     try:
         version = await start_conversation(access, agent_name, first, id=own.row.id.removeprefix(CONVERSATION))
     except ValidationError as error:
@@ -238,6 +252,16 @@ async def _begin_conversation(
         begun = await load_conversation(access, own.row.id)  # another request has created it meanwhile
         return await _continue(access, begun, agent_name, dialogue)
     return Continuation(version=version), ''
+
+
+def _first_dialogue(own: OwnConversation, dialogue: Dialogue) -> Dialogue:
+    """Return the first request of a conversation after the items that the conversation was created with."""
+    system, messages, _ = parse_items(ITEMS.validate_python(own.row.fields.get('items', [])))
+    return replace(
+        dialogue,
+        system='\n\n'.join(text for text in (*system, dialogue.system) if text),
+        messages=merge_messages(messages),
+    )
 
 
 def _refuse_other_agent(name: str, model: str) -> None:

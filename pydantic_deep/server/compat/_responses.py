@@ -22,7 +22,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from pydantic import JsonValue
-from pydantic_ai import BinaryContent
 
 from pydantic_deep.approvals import Approve, Decision, Deny
 from pydantic_deep.server.http._errors import ServerError
@@ -43,8 +42,8 @@ from ._dialogue import (
     DialogueMessage,
     build_dialogue,
     file_from_base64,
-    file_from_url,
     invalid_request,
+    linked_file,
     model_settings_from,
     text_of,
     words,
@@ -73,13 +72,14 @@ _OUTPUT_ITEM: Final = re.compile(r'(?:msg|rs|fc)_([0-9a-f-]{36})_[0-9]+')
 """The id of an output item, with the id of its run."""
 
 
-def parse_response_request(body: ResponseRequest, *, is_rest: bool) -> Dialogue:
+def parse_response_request(body: ResponseRequest, *, is_rest: bool, continues: bool = True) -> Dialogue:
     """Parse a request.
 
     Args:
         body: The request.
         is_rest: Whether the request continues a response or a conversation, so that only the items after the last one
             of a response are read.
+        continues: Whether the request continues the dialogue, and must contain something new.
 
     Raises:
         ServerError: The request has an unsupported option, or neither a prompt nor a decision nor a result; or it names
@@ -101,6 +101,7 @@ def parse_response_request(body: ResponseRequest, *, is_rest: bool) -> Dialogue:
         ),
         tools=_tools(body),
         output_schema=_output_schema(body.text),
+        continues=continues,
     )
     if is_rest and dialogue.messages:
         raise invalid_request(
@@ -269,7 +270,7 @@ def _piece(part: InputPart) -> tuple[Content, ...]:
             return (_file(part.file_data or part.file_url),)
 
 
-def _file(url: str | None) -> BinaryContent:
+def _file(url: str | None) -> Content:
     if url is None:
         raise invalid_request('Files by id are not supported. Send the file itself, as a `data:` URL.')
-    return file_from_url(url)
+    return linked_file(url)

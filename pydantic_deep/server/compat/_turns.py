@@ -41,6 +41,7 @@ from ._client_results import resume_with_results, run_of_answers
 from ._client_tools import ClientCall, parse_args
 from ._dialogue import Dialogue, prompt_of, text_of, to_model_messages
 from ._dialogue_threads import find_version, has_new_instructions, store_thread
+from ._linked_files import fetch_content, fetch_history
 
 BodyBuilder: TypeAlias = Callable[[Iterable[StreamEvent]], Mapping[str, JsonValue]]
 """Returns the body of a non-streamed response, or of an error if the run failed."""
@@ -85,8 +86,20 @@ class CompatTurn:
         )
 
     async def respond(self, build_body: BodyBuilder) -> Response:
-        """Wait for the end of the run, and return the response."""
-        events = [event async for event in self.events() if event is not None]
+        """Wait for the end of the run, and return the response. If its worker crashes, another one completes it.
+
+        Raises:
+            ServerError: This process cannot follow the run to its end.
+        """
+        events = await self._all_events()
+        if not _has_end(events):
+            raise ServerError(
+                'unavailable',
+                f'This server cannot follow the run {self.run.id} any more. The run is not affected: read its result with '
+                f'`GET /api/runs/{self.run.id}` or `GET /v1/responses/resp_{self.run.id}` instead of repeating the '
+                'request.',
+                headers=NO_RETRY,
+            )
         answer = read_answer(events)
         if answer.error is not None:
             return _error_response(answer.error, build_body(events))
@@ -127,10 +140,18 @@ class CompatTurn:
 
     async def store_thread_at_end(self) -> None:
         """Wait for the end of the run, and store its thread."""
-        events = [event async for event in self.events() if event is not None]
+        events = await self._all_events()
         answer = read_answer(events)
         if answer.error is None:
             await self._store_thread(answer.text, _calls_in(events))
+
+    async def _all_events(self) -> list[StreamEvent]:
+        """Return the events of the run. They start over if another worker takes over the run of a crashed one."""
+        log, events = None, list[StreamEvent]()
+        while not _has_end(events) and log is not self.run.log:
+            log = self.run.log
+            events = [event async for event in self.events() if event is not None]
+        return events
 
     async def _store_thread(self, answer: str, calls: Sequence[ClientCall]) -> None:
         """Store the version that the dialogue of a successful run ends with."""
@@ -188,6 +209,7 @@ async def start_turn(
     if continuation is not None:
         await _check_answers(access, continuation.version, dialogue)
     approvals = await _authorize_decisions(access, agent_name, dialogue.decisions)
+    new = await fetch_content(access.state.settings, dialogue.prompt)
     options = TurnOptions(
         model_settings=dialogue.model_settings,
         external_tools=dialogue.tools.tools,
@@ -200,7 +222,7 @@ async def start_turn(
     run = None if resumed is None else resumed.run
     if resumed is not None:
         version = resumed.version
-        prompt = prompt_of(dialogue.prompt) if dialogue.prompt else None
+        prompt = prompt_of(new) if new else None
         options = replace(options, answers=resumed.answers, prompt=prompt)
     elif approvals:
         records = [approval.record for approval in approvals.values()]
@@ -212,7 +234,7 @@ async def start_turn(
             continuation = await _continuation(access, agent_name, dialogue, session_id)
         version = continuation.version
         prefix = [NEW_INSTRUCTIONS + dialogue.system] if dialogue.system and continuation.new_instructions else []
-        options = replace(options, prompt=prompt_of([*prefix, *(dialogue.prompt or (CONTINUE,))]))
+        options = replace(options, prompt=prompt_of([*prefix, *(new or (CONTINUE,))]))
     if run is None:
         may_branch = not dialogue.decisions and (continuation is None or continuation.may_branch)
         run = await _start(access, version, options, session_id=session_id, may_branch=may_branch)
@@ -276,12 +298,17 @@ async def start_conversation(
     access: Access, agent_name: str, dialogue: Dialogue, *, id: str | None = None
 ) -> AgentVersion[Any, Any]:
     """Create a conversation with the earlier messages of a dialogue, and return the version that a turn continues."""
+    dialogue = await fetch_history(access.state.settings, dialogue)
     name = _conversation_name(text_of(dialogue.prompt))
     root = await access.create_conversation(agent_name, name=name, id=id)
     history = to_model_messages(dialogue)
     if not history:
         return root
     return await access.agent(agent_name).conversation(root.conversation_id, backend=root.backend).set(history)
+
+
+def _has_end(events: Iterable[StreamEvent]) -> bool:
+    return any(isinstance(event, (EndEvent, ErrorEvent)) for event in events)
 
 
 def _calls_in(events: Iterable[StreamEvent | None]) -> list[ClientCall]:

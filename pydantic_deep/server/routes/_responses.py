@@ -1,6 +1,6 @@
-"""OpenAI's Responses API: responses are runs of agents, and conversations those of the store.
+"""OpenAI's Responses API: responses are runs of agents.
 
-The mapping is in the docstring of `compat._responses`.
+The mapping is in the docstring of `compat._responses`; `_openai_conversations` has the conversations.
 """
 
 from __future__ import annotations
@@ -8,23 +8,14 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, Query
-from pydantic import BaseModel, Field, JsonValue
+from pydantic import JsonValue
 from starlette.responses import JSONResponse, Response
 
-from pydantic_deep._examples import example_config
 from pydantic_deep.server.compat._repetitions import Identity
-from pydantic_deep.server.compat._response_items import build_response, conversation_items, input_items, page
-from pydantic_deep.server.compat._response_objects import (
-    change_metadata,
-    create_conversation,
-    delete_own_conversation,
-    delete_response,
-    load_conversation,
-    load_response,
-    render_conversation,
-)
-from pydantic_deep.server.compat._response_requests import InputItem, Metadata, ResponseRequest
-from pydantic_deep.server.compat._response_turns import create_response, stream_response
+from pydantic_deep.server.compat._response_items import build_response, input_items, page
+from pydantic_deep.server.compat._response_objects import delete_response, load_response
+from pydantic_deep.server.compat._response_requests import InputTokensRequest, ResponseRequest
+from pydantic_deep.server.compat._response_turns import count_input_tokens, create_response, stream_response
 from pydantic_deep.server.http._errors import describe_errors
 from pydantic_deep.server.http._json_route import JsonRoute
 
@@ -33,14 +24,9 @@ from ._turns import cancel_own_run
 
 router = APIRouter(prefix='/v1', tags=['openai'], route_class=JsonRoute)
 
-_ERRORS = describe_errors('not_found', 'conflict', 'too_large', api='openai')
+ERRORS = describe_errors('not_found', 'conflict', 'too_large', api='openai')
+"""The errors of the routes, as OpenAI's clients expect them."""
 
-_CONVERSATION: dict[str, JsonValue] = {
-    'id': 'conv_01a21f80-0d5e-7c9e-9d2b-7f6c0c6a1b11',
-    'object': 'conversation',
-    'created_at': 1795824000,
-    'metadata': {'topic': 'sales'},
-}
 _RESPONSE: dict[str, JsonValue] = {
     'id': 'resp_01a21f80-0d5e-7c9e-9d2b-7f6c0c6a1b12',
     'object': 'response',
@@ -49,52 +35,40 @@ _RESPONSE: dict[str, JsonValue] = {
     'model': 'analyst',
     'output': [],
 }
-_ITEMS: dict[str, JsonValue] = {
+
+ITEMS: dict[str, JsonValue] = {
     'object': 'list',
     'data': [{'type': 'message', 'role': 'user', 'content': [{'type': 'input_text', 'text': 'Read sales.csv.'}]}],
     'has_more': False,
 }
+"""The example of a list of items."""
 
 
-def _deleted(id: JsonValue, kind: str) -> dict[str, JsonValue]:
+def deleted(id: JsonValue, kind: str) -> dict[str, JsonValue]:
+    """Return the body of a deletion in OpenAI's format."""
     return {'id': id, 'object': kind, 'deleted': True}
 
 
-def _with_example(example: dict[str, JsonValue]) -> dict[int | str, dict[str, Any]]:
+def with_example(example: dict[str, JsonValue]) -> dict[int | str, dict[str, Any]]:
     """Return the responses of a route with an example of its result."""
-    return {200: {'content': {'application/json': {'example': example}}}, **_ERRORS}
+    return {200: {'content': {'application/json': {'example': example}}}, **ERRORS}
 
 
-_Order = Annotated[Literal['asc', 'desc'], Query(description='The order of the items.')]
-_Limit = Annotated[int, Query(ge=1, le=100, description='Maximum number of items in the page.')]
-_After = Annotated[str | None, Query(description='The id of the last item of the previous page.', max_length=200)]
+Order = Annotated[Literal['asc', 'desc'], Query(description='The order of the items.')]
+"""The order of a list of items."""
 
+ItemLimit = Annotated[int, Query(ge=1, le=100, description='Maximum number of items in the page.')]
+"""The maximum number of items of a page."""
 
-class NewOpenaiConversation(BaseModel):
-    """A conversation to create. Its first response determines its agent."""
-
-    model_config = example_config({'metadata': {'topic': 'sales'}})
-
-    items: Annotated[list[InputItem], Field(max_length=20)] | None = None
-    """Messages to begin with."""
-    metadata: Metadata | None = None
-    """Metadata, returned with the conversation."""
-
-
-class OpenaiConversationChange(BaseModel):
-    """New metadata of a conversation."""
-
-    model_config = example_config({'metadata': {'topic': 'sales'}})
-
-    metadata: Metadata
-    """Metadata, which replaces the old."""
+After = Annotated[str | None, Query(description='The id of the last item of the previous page.', max_length=200)]
+"""The last item of the previous page."""
 
 
 @router.post(
     '/responses',
     summary='Create a response',
     response_class=Response,
-    responses={200: {'description': 'A response, or events of it as server-sent events.'}, **_ERRORS},
+    responses={200: {'description': 'A response, or events of it as server-sent events.'}, **ERRORS},
 )
 async def create_openai_response(
     body: Annotated[
@@ -108,11 +82,31 @@ async def create_openai_response(
     return await create_response(access, body, identity)
 
 
+@router.post(
+    '/responses/input_tokens',
+    summary='Count the input tokens of a response',
+    responses=with_example({'object': 'response.input_tokens', 'input_tokens': 2095}),
+)
+async def count_openai_input_tokens(
+    body: Annotated[
+        InputTokensRequest,
+        Body(openapi_examples={'words': {'value': {'model': 'analyst', 'input': 'Read sales.csv.'}}}),
+    ],
+    access: Runner,
+) -> dict[str, JsonValue]:
+    """Requires the scope `run`. An estimate, as for the other APIs: a model's own tokenizer may count differently.
+
+    The count of what the server knows includes the context that the agent has built. Otherwise it is that of the request,
+    without the agent's own instructions and tools.
+    """
+    return {'object': 'response.input_tokens', 'input_tokens': await count_input_tokens(access, body)}
+
+
 @router.get(
     '/responses/{response}',
     summary='Get a response',
     response_class=Response,
-    responses={200: {'description': 'The response, or events of it as server-sent events.'}, **_ERRORS},
+    responses={200: {'description': 'The response, or events of it as server-sent events.'}, **ERRORS},
 )
 async def read_openai_response(
     response: str,
@@ -130,16 +124,16 @@ async def read_openai_response(
 
 
 @router.delete(
-    '/responses/{response}', summary='Delete a response', responses=_with_example(_deleted(_RESPONSE['id'], 'response'))
+    '/responses/{response}', summary='Delete a response', responses=with_example(deleted(_RESPONSE['id'], 'response'))
 )
 async def delete_openai_response(response: str, access: Runner) -> dict[str, JsonValue]:
     """Requires the scope `run`. Deletes the versions of the response. Later responses remain, and keep its messages."""
     own = await load_response(access, response)
     await delete_response(access, own)
-    return _deleted(own.row.id, 'response')
+    return deleted(own.row.id, 'response')
 
 
-@router.post('/responses/{response}/cancel', summary='Cancel a response', responses=_with_example(_RESPONSE))
+@router.post('/responses/{response}/cancel', summary='Cancel a response', responses=with_example(_RESPONSE))
 async def cancel_openai_response(response: str, access: Runner) -> dict[str, JsonValue]:
     """Requires the scope `run`. Completed work is preserved. Cancelling a response that has ended has no effect."""
     own = await load_response(access, response)
@@ -148,59 +142,11 @@ async def cancel_openai_response(response: str, access: Runner) -> dict[str, Jso
 
 
 @router.get(
-    '/responses/{response}/input_items', summary='List the input items of a response', responses=_with_example(_ITEMS)
+    '/responses/{response}/input_items', summary='List the input items of a response', responses=with_example(ITEMS)
 )
 async def list_openai_input_items(
-    response: str, access: Runner, order: _Order = 'desc', limit: _Limit = 20, after: _After = None
+    response: str, access: Runner, order: Order = 'desc', limit: ItemLimit = 20, after: After = None
 ) -> dict[str, JsonValue]:
     """Requires the scope `run`. Lists the items of the request, without those of earlier responses."""
     items = await input_items(access, await load_response(access, response))
-    return page(items, order=order, after=after, limit=limit)
-
-
-@router.post('/conversations', summary='Create a conversation', responses=_with_example(_CONVERSATION))
-async def create_openai_conversation(body: NewOpenaiConversation, access: Runner) -> dict[str, JsonValue]:
-    """Requires the scope `run`. The first response of the conversation determines its agent."""
-    return render_conversation(await create_conversation(access, body.items or [], body.metadata or {}))
-
-
-@router.get('/conversations/{conversation}', summary='Get a conversation', responses=_with_example(_CONVERSATION))
-async def read_openai_conversation(conversation: str, access: Runner) -> dict[str, JsonValue]:
-    """Requires the scope `run`."""
-    return render_conversation((await load_conversation(access, conversation)).row)
-
-
-@router.post(
-    '/conversations/{conversation}',
-    summary='Change the metadata of a conversation',
-    responses=_with_example(_CONVERSATION),
-)
-async def update_openai_conversation(
-    conversation: str, body: OpenaiConversationChange, access: Runner
-) -> dict[str, JsonValue]:
-    """Requires the scope `run`."""
-    own = await load_conversation(access, conversation)
-    return render_conversation(await change_metadata(access.state, own.row, body.metadata))
-
-
-@router.delete(
-    '/conversations/{conversation}',
-    summary='Delete a conversation',
-    responses=_with_example(_deleted(_CONVERSATION['id'], 'conversation.deleted')),
-)
-async def delete_openai_conversation(conversation: str, access: Runner) -> dict[str, JsonValue]:
-    """Requires the scope `run`. Deletes all responses of the conversation too."""
-    own = await load_conversation(access, conversation)
-    await delete_own_conversation(access, own)
-    return _deleted(own.row.id, 'conversation.deleted')
-
-
-@router.get(
-    '/conversations/{conversation}/items', summary='List the items of a conversation', responses=_with_example(_ITEMS)
-)
-async def list_openai_conversation_items(
-    conversation: str, access: Runner, order: _Order = 'desc', limit: _Limit = 20, after: _After = None
-) -> dict[str, JsonValue]:
-    """Requires the scope `run`. Lists the items up to the head of the conversation."""
-    items = await conversation_items(access, await load_conversation(access, conversation))
     return page(items, order=order, after=after, limit=limit)

@@ -5,14 +5,13 @@ Defined elsewhere: the runs of this process (`_pool`), and the events of a store
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from pydantic_deep.dispatch import load_attempts
 from pydantic_deep.store import RunQueue, RunRecord, Store, VersionFilter, VersionRecord
-from pydantic_deep.streaming import ErrorEvent, RunStatus, suspended_event
+from pydantic_deep.streaming import ErrorEvent, RunStatus, load_failure, suspended_event
 from pydantic_deep.versions import has_moved_on
 
 from ._pool import RunPool
@@ -58,15 +57,14 @@ class StoredRun:
 
     @property
     def error(self) -> ErrorEvent | None:
-        """The error of a failed run. Only the type is included: its message may reveal internals of the application."""
+        """The error of a failed run, as its events had it: without messages that may reveal internals."""
         if self.is_suspended:
             return suspended_event()
         if self.last.error is None:
             return None
         if self.last.state == 'interrupted':
             return ErrorEvent(kind='cancelled', message='The run was cancelled. Completed work is preserved.')
-        name = str(json.loads(self.last.error)['type'])
-        return ErrorEvent(kind='run_failed', message=f'The run failed with {name}.', status=500)
+        return load_failure(self.last.error)
 
 
 async def load_run(store: Store, pool: RunPool, id: str) -> StoredRun | None:

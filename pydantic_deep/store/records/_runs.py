@@ -52,7 +52,7 @@ class RunRecord(NamedTuple):
     cost: str | None
     """US dollars, as a decimal number; `None` if no price is known."""
     error: Json | None
-    """A JSON object with the `type` and `message` of the failure."""
+    """A JSON object with the `type` and `message` of the failure, and the `event` that readers get."""
     trace_id: str | None
     """Id of the trace, 32 hexadecimal digits."""
     started_at: int

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -43,6 +42,7 @@ from pydantic_deep.store import (
     WorkspaceRecord,
     now,
 )
+from pydantic_deep.streaming import dump_failure
 from pydantic_deep.versions._instructions_check import warn_of_other_instructions
 from pydantic_deep.versions._settings import with_agent_instructions
 from pydantic_deep.versions.files._backend_descriptions import with_omitted
@@ -369,7 +369,7 @@ class RecordedRun:
         self.is_ended = True
 
     def _run_end(self, state: VersionState, error: BaseException | None = None) -> RunEnd:
-        text = None if error is None else json.dumps({'type': type(error).__name__, 'message': str(error)[:2000]})
+        text = None if error is None else dump_failure(error, max_chars=2000)
         cost = None if self.cost is None else str(self.cost)
         return RunEnd(run_id=self.run_id, state=state, usage=dump_usage(self.usage), cost=cost, error=text)
 

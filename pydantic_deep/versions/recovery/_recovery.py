@@ -6,7 +6,6 @@ that can be recovered.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -28,6 +27,7 @@ from pydantic_deep.store import (
     VersionNotFoundError,
     VersionRecord,
 )
+from pydantic_deep.streaming import dump_failure
 from pydantic_deep.versions._run_options import load_options
 from pydantic_deep.versions._session import Session
 from pydantic_deep.versions._turn import ALL_RUNS, TurnRequest, run_turn
@@ -319,6 +319,6 @@ async def _end(
     *,
     state: Literal['interrupted', 'failed'] | None = None,
 ) -> None:
-    dumped = None if error is None else json.dumps({'type': type(error).__name__, 'message': str(error)})
+    dumped = None if error is None else dump_failure(error)
     end = await end_of_attempt(store, run.id, state or ('interrupted' if error is None else 'failed'), dumped)
     await store.commit(Commit(fence=run.id, ends=[end]))

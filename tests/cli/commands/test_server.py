@@ -110,6 +110,7 @@ def test_serve_without_agents_serves_a_deep_agent(work: Path) -> None:
         (('--model', 'nobody:x'), 3, "'nobody:x'"),
         (('--config', 'wrong.toml'), 2, "there is no setting 'prot'"),
         (('--config', 'none.toml'), 2, 'does not exist'),
+        (('--file-url-domain', 'https://a.example'), 2, "'https://a.example', which is not a domain"),
         (('--store', 'nowhere'), 2, "There is no store at 'nowhere'"),
         (('--agents', 'house_of_agents:agents', '--host', '192.0.2.1'), 1, 'Cannot assign requested address'),
     ],

@@ -115,6 +115,9 @@ CALLS: Mapping[str, Call] = {
     'POST /v1/responses': Call(
         json=lambda ids: {'model': ids['agent'], 'input': 'Hi', 'previous_response_id': ids['response']}
     ),
+    'POST /v1/responses/input_tokens': Call(
+        json=lambda ids: {'model': ids['agent'], 'previous_response_id': ids['response']}
+    ),
     'DELETE /v1/responses/{response}': Call(),
     'POST /v1/responses/{response}/cancel': Call(),
     'POST /v1/conversations': Call(json=lambda ids: {}),
@@ -124,6 +127,11 @@ CALLS: Mapping[str, Call] = {
     ),
     'DELETE /v1/conversations/{conversation}': Call(path={'conversation': 'openai_conversation'}),
     'GET /v1/conversations/{conversation}/items': Call(path={'conversation': 'openai_conversation'}),
+    'POST /v1/conversations/{conversation}/items': Call(
+        path={'conversation': 'openai_conversation'}, json=lambda ids: {'items': _SAID}
+    ),
+    'GET /v1/conversations/{conversation}/items/{item}': Call(path={'conversation': 'openai_conversation'}),
+    'DELETE /v1/conversations/{conversation}/items/{item}': Call(path={'conversation': 'openai_conversation'}),
     'POST /mcp': Call(  # `tests/server/mcp` has the matrix of its tools
         json=lambda ids: {'jsonrpc': '2.0', 'id': 1, 'method': 'ping'},
         headers=lambda ids: {'accept': 'application/json, text/event-stream'},
@@ -300,6 +308,7 @@ async def make_ids(world: Served, owner: str) -> dict[str, str]:
         openai_conversation = await ok(client.post('/v1/conversations', json={}))
         talk = {'model': 'analyst', 'input': 'Hi', 'conversation': openai_conversation['id']}
         response = await ok(client.post('/v1/responses', json=talk))
+        items = await ok(client.get(f'/v1/conversations/{openai_conversation["id"]}/items'))
         ui_run = (await ok(client.get('/api/runs', params={'limit': 1})))['items'][0]
         [record] = (await ok(client.get('/api/audit', params={'conversation': waiting})))['items']
     return {
@@ -317,6 +326,7 @@ async def make_ids(world: Served, owner: str) -> dict[str, str]:
         'thread': f'of-{owner}',
         'response': response['id'],
         'openai_conversation': openai_conversation['id'],
+        'item': items['first_id'],
         'ui_run': ui_run['id'],
         'name': 'b.csv',
         'path': 'uploads/a.csv',
@@ -437,8 +447,9 @@ async def test_requests_of_the_owner_succeed(enter: Enter, ids: Ids) -> None:
     last = {'GET': 0, 'PUT': 1, 'PATCH': 2, 'POST': 3, 'DELETE': 4}
 
     def order(each: Tried) -> float:
-        # Delete the upload while its version is the head.
-        return 1.5 if each.method == 'DELETE' and '/uploads/' in each.path else last[each.method]
+        # Delete the upload while its version is the head, and the item while its conversation exists.
+        is_part = '/uploads/' in each.path or '/items/' in each.path
+        return 1.5 if each.method == 'DELETE' and is_part else last[each.method]
 
     async with await enter('admin', owner='ada') as ada:
         for each in sorted(ROUTES, key=order):

@@ -10,6 +10,7 @@ from pydantic import JsonValue, ValidationError
 from pydantic_ai.messages import ModelRequest, ModelResponse, SystemPromptPart, TextPart, UserPromptPart
 
 from pydantic_deep.approvals import Approve, Decision, Deny, Edit, Respond
+from pydantic_deep.server import ServerSettings
 from pydantic_deep.server.compat._anthropic import MessagesRequest, anthropic_session_id
 from pydantic_deep.server.compat._dialogue import (
     Dialogue,
@@ -19,6 +20,7 @@ from pydantic_deep.server.compat._dialogue import (
     to_model_messages,
 )
 from pydantic_deep.server.compat._google import GenerateContentRequest
+from pydantic_deep.server.compat._linked_files import fetch_content
 from pydantic_deep.server.compat._openai import ChatCompletionRequest, openai_session_id
 from pydantic_deep.server.http._errors import ServerError
 from tests.server.compat.conftest import PIXEL, Wire, answered, anthropic, file_messages, google, openai
@@ -50,18 +52,29 @@ def test_empty_messages_are_dropped(wire: Wire) -> None:
 SECRETS = 'http://169.254.169.254/latest/meta-data'
 
 
-@pytest.mark.parametrize(
-    'url', [SECRETS, 'https://example.org/a.png', 'file:///etc/passwd', 'ftp://h/a', '//h/a', 'a.png', ' data:,a']
-)
-def test_urls_are_never_fetched(wire: Wire, url: str) -> None:
-    """SSRF: no host named by a client is contacted."""
-    given: dict[Callable[..., Dialogue], dict[str, Any]] = {
+def url_in(url: str) -> dict[Callable[..., Dialogue], dict[str, Any]]:
+    """Return requests with a file by URL."""
+    return {
         openai: {'messages': file_messages({'type': 'image_url', 'image_url': {'url': url}})},
         anthropic: {'messages': file_messages({'type': 'document', 'source': {'type': 'url', 'url': url}})},
         google: {'contents': [{'parts': [{'fileData': {'fileUri': url, 'mimeType': 'image/png'}}]}]},
     }
+
+
+@pytest.mark.parametrize('url', ['file:///etc/passwd', 'ftp://h/a', 'gs://h/a', '//h/a', 'a.png', ' data:,a'])
+def test_other_urls_are_never_fetched(wire: Wire, url: str) -> None:
+    """Only pages of the web have domains that the operator can allow."""
     with pytest.raises(ServerError, match='are not fetched'):
-        wire([], **given[wire])
+        wire([], **url_in(url)[wire])
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize('url', [SECRETS, 'HTTPS://example.org/a.png'])
+async def test_urls_are_fetched_by_nobody_by_default(wire: Wire, url: str) -> None:
+    """SSRF: without a setting of the operator, no host named by a client is contacted."""
+    dialogue = wire([], **url_in(url)[wire])
+    with pytest.raises(ServerError, match='are not fetched'):
+        await fetch_content(ServerSettings(), dialogue.prompt)
 
 
 def test_result_of_the_last_call_is_a_decision(wire: Wire) -> None:

@@ -113,7 +113,7 @@ def test_files_and_texts_are_part_of_the_prompt(part: dict[str, Any], piece: obj
         ({'type': 'input_image', 'file_id': 'file-1'}, 'by id'),
         ({'type': 'input_file', 'file_id': 'file-1'}, 'by id'),
         ({'type': 'input_file', 'file_data': PIXEL}, 'media type'),
-        ({'type': 'input_image', 'image_url': 'https://example.com/a.png'}, 'not fetched'),
+        ({'type': 'input_image', 'image_url': 'gs://example/a.png'}, 'not fetched'),
     ],
 )
 def test_unreadable_file_is_refused(part: dict[str, Any], match: str) -> None:

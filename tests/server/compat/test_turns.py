@@ -21,7 +21,16 @@ from pydantic_deep import create_deep_agent
 from pydantic_deep.server import ServerSettings
 from pydantic_deep.server.compat._dialogue import Dialogue
 from pydantic_deep.server.compat._turns import CompatTurn, _until_first_content  # pyright: ignore[reportPrivateUsage] - silence cannot be timed from outside
-from pydantic_deep.streaming import OpenaiEncoder, StartEvent, StreamEvent, TextEvent, openai_completion
+from pydantic_deep.server.http._errors import NO_RETRY, ServerError
+from pydantic_deep.server.runs._run_log import LogDiscardedError, RunLog
+from pydantic_deep.streaming import (
+    OpenaiEncoder,
+    StartEvent,
+    StreamEvent,
+    TextEvent,
+    encode_entry,
+    openai_completion,
+)
 from pydantic_deep.testing import ScriptedModel, call
 
 pytestmark = pytest.mark.anyio
@@ -239,12 +248,39 @@ async def test_discarded_log_is_an_error(served: Any) -> None:
     access = await served.access(secret)
     turn = CompatTurn(access=access, agent_name='analyst', request=asked, run=run)
 
-    response = await turn.respond(openai_completion)
+    with pytest.raises(ServerError, match=f'GET /v1/responses/resp_{run.id}') as refused:
+        await turn.respond(openai_completion)
     streamed = await turn.stream(OpenaiEncoder(), openai_completion)
 
-    assert response.status_code == 502
+    assert (refused.value.status_code, refused.value.headers) == (503, NO_RETRY)
     assert isinstance(streamed, StreamingResponse)
     assert '"error"' in ''.join([str(chunk) async for chunk in streamed.body_iterator])
+
+
+async def test_the_answer_of_a_crashed_worker_is_that_of_the_next_one(served: Any) -> None:
+    """A request without a stream waits for the worker that takes over, and gets its answer only."""
+    secret = await served.key('run')
+    async with served.client(secret) as client:
+        await ask(client, body('analyst', 'Hi'))
+    (run,) = served.state.runs.runs_of('ada')
+    complete = run.log
+
+    class CrashingLog(RunLog):
+        """A log that another one replaces while it is read."""
+
+        async def batches(
+            self, after: int = 0, *, idle_seconds: float | None = None
+        ) -> AsyncGenerator[list[tuple[int, bytes]]]:
+            yield [(1, encode_entry(StartEvent(id=run.id))), (2, encode_entry(TextEvent(text='Half of')))]
+            run.restart(complete)
+            raise LogDiscardedError
+
+    run.log = CrashingLog()
+    access = await served.access(secret)
+    turn = CompatTurn(access=access, agent_name='analyst', request=Dialogue(prompt=('Hi',)), run=run)
+    answer = json.loads(bytes((await turn.respond(openai_completion)).body))
+
+    assert answer['choices'][0]['message']['content'] == 'You said: Hi'
 
 
 async def test_stream_starts_after_the_first_content() -> None:

@@ -575,6 +575,108 @@ async def test_a_conversation_collects_its_responses(ada: AsyncOpenAI, served: S
             await ada.conversations.retrieve(id)
 
 
+async def count_input(client: AsyncOpenAI, **request: Any) -> int:
+    counted = await client.responses.input_tokens.count(model='writer', **request)
+    assert counted.object == 'response.input_tokens'
+    return counted.input_tokens
+
+
+async def test_input_tokens_of_a_dialogue_are_estimated(ada: AsyncOpenAI, served: Served) -> None:
+    """A request that the server does not know counts by its own texts, and creates nothing."""
+    tool: Any = {'type': 'function', 'name': 'get_weather', 'description': 'w' * 400, 'parameters': {'type': 'object'}}
+    assert await count_input(ada, input='x' * 400) == 104
+    assert await count_input(ada, input='x' * 400, instructions='s' * 80) == 128
+    assert await count_input(ada, input='x' * 400, tools=[tool]) > 204
+    assert await count_input(ada) == 0
+    assert await served.store.conversations() == []
+
+
+async def test_input_tokens_after_a_response_include_its_context(ada: AsyncOpenAI) -> None:
+    """The scripted model reports 110 tokens for the first turn, which its id, conversation and texts all name."""
+    made = await ada.conversations.create()
+    first = await ada.responses.create(model='writer', input='Hi', conversation=made.id)
+    assert first.usage is not None
+    known = first.usage.total_tokens + 104
+    assert await count_input(ada, input='x' * 400, previous_response_id=first.id) == known
+    assert await count_input(ada, input='x' * 400, conversation=made.id) == known
+
+
+async def test_input_tokens_before_the_first_response_include_the_first_items(ada: AsyncOpenAI) -> None:
+    """A conversation without a response has the messages that its client created it with."""
+    made = await ada.conversations.create(items=[{'role': 'user', 'content': 'y' * 400}])
+    assert await count_input(ada, input='x' * 400, conversation=made.id) > 204
+
+
+def texts_of(items: Any) -> list[str]:
+    return [item.content[0].text for item in items]
+
+
+async def test_messages_are_added_to_a_conversation(ada: AsyncOpenAI, served: Served) -> None:
+    """Added messages are a version, so the model gets them with the next prompt, and they are listed in order."""
+    made = await ada.conversations.create(items=[{'role': 'user', 'content': 'Zero'}])
+    before = await ada.conversations.items.create(made.id, items=[{'role': 'user', 'content': 'Before'}])
+    first = await ada.responses.create(model='writer', input='One', conversation=made.id)
+    talk: Any = [{'role': 'user', 'content': 'Who?'}, {'role': 'assistant', 'content': 'Ada.'}]
+    added = await ada.conversations.items.create(made.id, items=talk)
+    second = await ada.responses.create(model='writer', input='Two', conversation=made.id)
+
+    listed = (await ada.conversations.items.list(made.id, order='asc')).data
+    said = [first.output_text, 'Who?', 'Ada.', 'Two', second.output_text]
+    assert texts_of(listed) == ['Zero', 'Before', 'One', *said]
+    assert second.output_text == 'You said: Two, after 4 messages.'
+    assert [before.data[0].id, *(item.id for item in added.data)] == [listed[1].id, listed[4].id, listed[5].id]
+    assert len({item.id for item in listed}) == 8
+    for item in listed:
+        assert await ada.conversations.items.retrieve(item.id or '', conversation_id=made.id) == item
+    with pytest.raises(openai.NotFoundError, match='no such item') as missing:
+        await ada.conversations.items.retrieve('msg_1', conversation_id=made.id)
+    assert missing.value.code == 'item_not_found'
+
+
+async def test_messages_after_a_deleted_version_are_not_known(ada: AsyncOpenAI, served: Served) -> None:
+    """Without the version before them, nobody knows which messages were added."""
+    made = await ada.conversations.create()
+    first = await ada.responses.create(model='writer', input='One', conversation=made.id)
+    await ada.conversations.items.create(made.id, items=[{'role': 'user', 'content': 'Who?'}])
+    own = await load_response(await served.access(ada.api_key), first.id)
+    assert own.run.stored is not None
+    assert own.run.stored.version is not None
+    await served.store.delete(own.run.stored.version.id)
+    assert (await ada.conversations.items.list(made.id)).data == []
+
+
+async def test_only_messages_of_the_dialogue_are_added(ada: AsyncOpenAI) -> None:
+    """System prompts come with a response, and other items are made by responses."""
+    made = await ada.conversations.create()
+    await ada.responses.create(model='writer', input='One', conversation=made.id)
+    with pytest.raises(openai.BadRequestError, match='`instructions` of the next response'):
+        await ada.conversations.items.create(made.id, items=[{'role': 'developer', 'content': 'Be brief.'}])
+    with pytest.raises(openai.BadRequestError, match='Only messages can be added'):
+        await ada.conversations.items.create(made.id, items=[{'type': 'item_reference', 'id': 'msg_1'}])
+
+
+async def test_instructions_are_no_items(ada: AsyncOpenAI) -> None:
+    """The system prompt of the first response is in the history before its prompt, and is not listed."""
+    made = await ada.conversations.create()
+    first = await ada.responses.create(model='writer', input='One', instructions='Be brief.', conversation=made.id)
+    listed = (await ada.conversations.items.list(made.id, order='asc')).data
+    assert texts_of(listed) == ['One', first.output_text]
+
+
+async def test_items_are_removed_before_the_first_response_only(ada: AsyncOpenAI) -> None:
+    """Versions never change, so an item of one is not removed from it."""
+    first: Any = [{'role': 'user', 'content': 'Zero'}, {'role': 'user', 'content': 'One'}]
+    made = await ada.conversations.create(items=first)
+    zero, one = (await ada.conversations.items.list(made.id, order='asc')).data
+    assert (await ada.conversations.items.delete(zero.id or '', conversation_id=made.id)).id == made.id
+    assert texts_of((await ada.conversations.items.list(made.id)).data) == ['One']
+    with pytest.raises(openai.NotFoundError):
+        await ada.conversations.items.delete(zero.id or '', conversation_id=made.id)
+    await ada.responses.create(model='writer', input='Two', conversation=made.id)
+    with pytest.raises(openai.ConflictError, match='DELETE /v1/responses'):
+        await ada.conversations.items.delete(one.id or '', conversation_id=made.id)
+
+
 async def test_an_empty_conversation_remains_after_its_only_response(ada: AsyncOpenAI, served: Served) -> None:
     """A conversation that a client has created is deleted by the client only."""
     made = await ada.conversations.create()
@@ -669,7 +771,7 @@ async def test_two_histories_are_refused(ada: AsyncOpenAI) -> None:
 
 async def test_a_conversation_begins_with_messages(ada: AsyncOpenAI) -> None:
     """Other items have no meaning there."""
-    with pytest.raises(openai.BadRequestError, match='messages only'):
+    with pytest.raises(openai.BadRequestError, match='Only messages can be added'):
         await ada.conversations.create(items=[{'type': 'item_reference', 'id': 'msg_1'}])
 
 
