@@ -52,7 +52,11 @@ def test_owner_files_of_dead_processes_are_removed(tmp_path: Path) -> None:
     other.release()
 
 
-def test_owner_lock_is_retaken_if_its_file_was_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize('is_replaced', [False, True])
+def test_owner_lock_is_retaken_if_its_file_was_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_replaced: bool
+) -> None:
+    """A lock on a file that another process has removed, and perhaps created again, does not count."""
     import fcntl
 
     original = fcntl.flock
@@ -64,6 +68,8 @@ def test_owner_lock_is_retaken_if_its_file_was_removed(tmp_path: Path, monkeypat
             swept.append(True)
             for path in (tmp_path / 'owners').iterdir():
                 path.unlink()
+                if is_replaced:
+                    path.touch()
 
     monkeypatch.setattr(fcntl, 'flock', sweep_first)
     lock = OwnerLock(tmp_path / 'owners')
