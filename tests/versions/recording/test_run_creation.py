@@ -132,6 +132,43 @@ async def test_turn_cancelled_as_its_subagent_starts_leaves_no_running_run(
 
 
 @dataclass
+class Leaving(AbstractCapability[Any]):
+    """Leaves a delegation as soon as its subagent works."""
+
+    working: asyncio.Event = field(default_factory=asyncio.Event)
+    left: list[asyncio.Future[Any]] = field(default_factory=list[asyncio.Future[Any]])
+
+    async def wrap_tool_execute(
+        self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: Any, args: Any, handler: WrapToolExecuteHandler
+    ) -> Any:
+        self.left.append(asyncio.ensure_future(handler(args)))
+        await self.working.wait()
+        return 'left'
+
+
+async def test_subagent_that_is_left_working_is_ended_with_the_turn(make: MakeAgent, store: SpyStore):
+    """The run of a subagent whose call has ended without it is interrupted, and outlives no turn."""
+    leaving = Leaving()
+
+    async def hold() -> None:
+        leaving.working.set()
+        await asyncio.Event().wait()
+
+    agent = make(
+        call('task', subagent='researcher', description='x'),
+        then=lambda messages, info: 'done' if texts(messages)[0] == 'go' else call('hold'),
+        subagents=[researcher(tools=[hold])],
+        capabilities=[leaving],
+    )
+    assert (await (await agent.create()).advance('go')).output == 'done'
+    assert [(run.parent_run_id is None, run.state) for run in await store.runs()] == [
+        (False, 'interrupted'),
+        (True, 'complete'),
+    ]
+    await asyncio.wait(leaving.left)
+
+
+@dataclass
 class Limited(AbstractCapability[Any]):
     """Stops a delegation, like a time limit."""
 
