@@ -6,7 +6,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from pydantic_deep.server.http._errors import ServerError, describe_errors
+from pydantic_deep.server.access._ownership import Access
+from pydantic_deep.server.http._errors import ServerError, describe_errors, not_found
 from pydantic_deep.server.http._json_route import JsonRoute
 from pydantic_deep.server.schemas._webhooks import (
     CreatedWebhook,
@@ -16,7 +17,7 @@ from pydantic_deep.server.schemas._webhooks import (
     WebhookInfo,
     WebhookList,
 )
-from pydantic_deep.server.webhooks._webhooks import InvalidWebhookError
+from pydantic_deep.server.webhooks._webhooks import InvalidWebhookError, Webhook
 
 from ._parameters import Limit, Runner
 
@@ -44,22 +45,21 @@ async def create_webhook(body: NewWebhook, access: Runner) -> CreatedWebhook:
 
 @router.get('', summary='List webhooks', responses=describe_errors())
 async def list_webhooks(access: Runner) -> WebhookList:
-    """The webhooks of the key's owner, without their secrets."""
-    return WebhookList(items=[WebhookInfo.of(hook) for hook in await access.state.webhooks.list(access.owner)])
+    """The webhooks of the key's owner, without their secrets. A key of some agents sees those of these agents."""
+    hooks = [hook for hook in await access.state.webhooks.list(access.owner) if _may_manage(access, hook)]
+    return WebhookList(items=[WebhookInfo.of(hook) for hook in hooks])
 
 
 @router.delete('/{webhook}', status_code=204, summary='Remove a webhook', responses=describe_errors('not_found'))
 async def remove_webhook(webhook: str, access: Runner) -> None:
     """Removes it with its deliveries. A request that is being sent may still arrive."""
-    webhooks = access.state.webhooks
-    await webhooks.remove(await webhooks.get(webhook, access.owner))
+    await access.state.webhooks.remove(await _load(access, webhook))
 
 
 @router.post('/{webhook}/test', status_code=202, summary='Send a test', responses=describe_errors('not_found'))
 async def send_test(webhook: str, access: Runner) -> DeliveryInfo:
     """Sends an event of the type `test`, and enables a webhook that was disabled. Its deliveries show the result."""
-    webhooks = access.state.webhooks
-    return DeliveryInfo.of(await webhooks.send_test(await webhooks.get(webhook, access.owner)))
+    return DeliveryInfo.of(await access.state.webhooks.send_test(await _load(access, webhook)))
 
 
 @router.get('/{webhook}/deliveries', summary='List the deliveries of a webhook', responses=describe_errors('not_found'))
@@ -70,7 +70,22 @@ async def list_deliveries(
     cursor: Annotated[str | None, Query(description='The cursor of the previous page.', max_length=4096)] = None,
 ) -> DeliveryPage:
     """The deliveries of the last seven days."""
-    webhooks = access.state.webhooks
-    hook = await webhooks.get(webhook, access.owner)
-    page = await webhooks.deliveries.list({'webhook_id': hook.id}, order_by='-created_at', limit=limit, cursor=cursor)
+    hook = await _load(access, webhook)
+    page = await access.state.webhooks.deliveries.list(
+        {'webhook_id': hook.id}, order_by='-created_at', limit=limit, cursor=cursor
+    )
     return DeliveryPage(items=[DeliveryInfo.of(delivery) for delivery in page.items], cursor=page.cursor)
+
+
+async def _load(access: Access, id: str) -> Webhook:
+    """Return a webhook that the caller may manage."""
+    hook = await access.state.webhooks.get(id, access.owner)
+    if not _may_manage(access, hook):
+        raise not_found()
+    return hook
+
+
+def _may_manage(access: Access, hook: Webhook) -> bool:
+    """Return whether the caller may use all agents whose events a webhook receives."""
+    agents = access.identity.agents
+    return agents is None or (hook.agents is not None and all(agent in agents for agent in hook.agents))

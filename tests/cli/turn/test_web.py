@@ -105,7 +105,7 @@ def test_missing_extra_is_named(invoke: Invoke, monkeypatch: pytest.MonkeyPatch)
     def _find_spec(name: str) -> None:
         return None
 
-    monkeypatch.setattr('pydantic_deep.web._capability.find_spec', _find_spec)
+    monkeypatch.setattr('pydantic_deep.web._download.find_spec', _find_spec)
     result = invoke('run', 'Go', '--web', model=ScriptedModel())
     assert result.exit_code == 2
     assert "pip install 'versioned-deep-agents[web]'" in result.stderr

@@ -21,7 +21,7 @@ from pydantic_ai.models.function import AgentInfo
 from starlette.requests import Request
 
 from pydantic_deep import create_deep_agent
-from pydantic_deep.server import AnyAgent, Identity, KeyScope
+from pydantic_deep.server import AnyAgent, Identity, KeyScope, ServerSettings
 from pydantic_deep.server.access._authentication import is_public
 from pydantic_deep.server.access._scopes import Require
 from pydantic_deep.server.routes._routers import ROUTERS
@@ -103,6 +103,9 @@ CALLS: Mapping[str, Call] = {
     'POST /api/approvals/{approval}': Call(json=lambda ids: {'decision': 'approve', 'digest': ids['digest']}),
     'PUT /api/conversations/{conversation}/uploads/{name}': Call(content=b'x'),
     'DELETE /api/conversations/{conversation}/uploads/{name}': Call(),
+    'POST /api/webhooks': Call(json=lambda ids: {'url': 'https://hooks.invalid/', 'events': ['run.ended']}),
+    'DELETE /api/webhooks/{webhook}': Call(),
+    'POST /api/webhooks/{webhook}/test': Call(),
     'POST /v1/chat/completions': Call(json=lambda ids: {'model': ids['agent'], 'messages': _SAID}),
     'POST /v1/messages': Call(json=lambda ids: {'model': ids['agent'], 'max_tokens': 9, 'messages': _SAID}),
     'POST /v1/messages/count_tokens': Call(json=lambda ids: {'model': ids['agent'], 'messages': _SAID}),
@@ -256,8 +259,9 @@ def matrix_agents(agents: Mapping[str, AnyAgent]) -> dict[str, AnyAgent]:
 
 
 @pytest.fixture
-async def world(serve: Serve, matrix_agents: dict[str, AnyAgent]) -> AsyncGenerator[Served]:
-    async with serve(matrix_agents, authenticate=authenticate) as served:
+async def world(serve: Serve, matrix_agents: dict[str, AnyAgent], settings: ServerSettings) -> AsyncGenerator[Served]:
+    settings = settings.model_copy(update={'webhook_key': 'a key of thirty-two or more characters'})
+    async with serve(matrix_agents, settings, authenticate=authenticate) as served:
         yield served
 
 
@@ -310,6 +314,7 @@ async def make_ids(world: Served, owner: str) -> dict[str, str]:
         response = await ok(client.post('/v1/responses', json=talk))
         items = await ok(client.get(f'/v1/conversations/{openai_conversation["id"]}/items'))
         ui_run = (await ok(client.get('/api/runs', params={'limit': 1})))['items'][0]
+        webhook = await ok(client.post('/api/webhooks', json={'url': 'https://hooks.invalid/'}))
         [record] = (await ok(client.get('/api/audit', params={'conversation': waiting})))['items']
     return {
         'agent': 'analyst',
@@ -328,6 +333,7 @@ async def make_ids(world: Served, owner: str) -> dict[str, str]:
         'openai_conversation': openai_conversation['id'],
         'item': items['first_id'],
         'ui_run': ui_run['id'],
+        'webhook': webhook['id'],
         'name': 'b.csv',
         'path': 'uploads/a.csv',
     }

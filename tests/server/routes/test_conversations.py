@@ -252,6 +252,7 @@ RESOURCES = {
     'approvals': 'L R U',
     'skills': 'L',
     'audit': 'L R',
+    'webhooks': 'C L D',
 }
 """Supported operations per resource: create, list, read, update, delete. A turn creates a run, and cancelling updates
 it."""
@@ -265,6 +266,7 @@ ABSENT = {
     'files C U D': 'files are changed by turns and uploads',
     'approvals C D': 'approvals are created by a pause, and remain as a record of the decisions',
     'audit C U D': 'audit records are written by the server, and remain after their runs are deleted',
+    'webhooks R U': 'the list has all that is known of a webhook; to change it, remove it and create another',
     'skills C R U D': 'skills are files of the application, and their text is for the model',
 }
 """Operations that are absent on purpose, with the reason."""
@@ -305,6 +307,13 @@ ROUTES = {
     'approvals': {'GET /api/approvals', 'GET /api/approvals/{approval}', 'POST /api/approvals/{approval}'},
     'skills': {'GET /api/agents/{agent}/skills'},
     'audit': {'GET /api/audit', 'GET /api/audit/{record}'},
+    'webhooks': {
+        'POST /api/webhooks',
+        'GET /api/webhooks',
+        'DELETE /api/webhooks/{webhook}',
+        'POST /api/webhooks/{webhook}/test',
+        'GET /api/webhooks/{webhook}/deliveries',
+    },
 }
 """Routes per resource."""
 

@@ -97,11 +97,23 @@ async def test_number_of_webhooks_is_limited(ada: Client):
 
 
 async def test_key_limited_to_agents_gets_events_of_these(make_client: MakeClient, served: Served):
-    """The webhooks of a key inherit its agents, and the key."""
+    """The webhooks of a key inherit its agents, and the key; keys of other agents cannot manage them."""
     client = await make_client('run', agents=['analyst'])
-    assert (await client.post('/api/webhooks', json={'url': URL})).json()['agents'] == ['analyst']
+    created = (await client.post('/api/webhooks', json={'url': URL})).json()
+    assert created['agents'] == ['analyst']
     [hook] = await served.state.webhooks.list('ada')
     assert await served.state.keys.is_valid(hook.key_id or '')
+    writer, everyone = await make_client('run', agents=['writer']), await make_client('run')
+    of_all = (await everyone.post('/api/webhooks', json={'url': URL})).json()
+    seen = [[item['id'] for item in (await each.get('/api/webhooks')).json()['items']] for each in (client, writer)]
+    assert seen == [[created['id']], []]
+    assert [item['id'] for item in (await everyone.get('/api/webhooks')).json()['items']] == [
+        created['id'],
+        of_all['id'],
+    ]
+    assert (await writer.delete(f'/api/webhooks/{created["id"]}')).status_code == 404
+    assert (await client.post(f'/api/webhooks/{of_all["id"]}/test')).status_code == 404
+    assert (await client.post(f'/api/webhooks/{created["id"]}/test')).status_code == 202
 
 
 class TestWithoutKey:
