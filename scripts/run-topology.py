@@ -29,7 +29,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument('--workers', type=int, default=4, help='the number of workers; default: 4')
     parser.add_argument('--port', type=int, default=8000, help='the port of the first server; default: 8000')
     options = parser.parse_args(arguments)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell that starts it in the background lets it ignore SIGINT
+        signal.signal(number, signal.default_int_handler)
     with ExitStack() as stack:
         # In sessions of their own, so that Ctrl-C reaches this process only, which stops the others in order.
         postgres = subprocess.Popen(

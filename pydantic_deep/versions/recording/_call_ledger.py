@@ -130,7 +130,7 @@ class CallLedger:
         """
         known = self.known(call.tool_call_id)
         if known is None:
-            if call.tool_call_id not in await self.find_unverified(ctx):
+            if call.tool_call_id not in await self._find_unverified(ctx):
                 return
             self.recording.calls.add(self._started(call, tool_def), 'file')  # the next tree may have its changes
         elif known.status != 'started' or known.effect == 'read' or is_delegation(tool_def):
@@ -146,7 +146,15 @@ class CallLedger:
         )
         raise ApprovalRequired(metadata=dump(request))
 
-    async def find_unverified(self, ctx: RunContext[object]) -> frozenset[str]:
+    async def is_finished(self, ctx: RunContext[object], call: ToolCallPart) -> bool:
+        """Return whether a call finished in a crashed run. If it did not, the lost writes of other calls are undone."""
+        known = self.known(call.tool_call_id)
+        if known is not None and known.result is not None:
+            return True
+        await self._find_unverified(ctx)
+        return False
+
+    async def _find_unverified(self, ctx: RunContext[object]) -> frozenset[str]:
         """Return the calls without a ledger entry whose changes to a directory cannot be verified, and undo those of
         the others.
         """

@@ -347,11 +347,8 @@ class Recorder(AbstractCapability[object]):
 
         The lost writes of other calls are undone first, so that an approval still applies to the file that was shown.
         """
-        if self.recording is not None:
-            known = self._calls.known(call.tool_call_id)
-            if known is not None and known.result is not None:
-                return call.args_as_dict()
-            await self._calls.find_unverified(ctx)
+        if self.recording is not None and await self._calls.is_finished(ctx, call):
+            return call.args_as_dict()
         return await handler(args)
 
     async def after_tool_validate(
