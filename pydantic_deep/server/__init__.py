@@ -15,8 +15,8 @@ A turn proceeds in this order:
 6. A client that reconnects names the last event it read. If that event is from another log, the client gets `reset`
    and all events again, from the new log or rebuilt from the messages in the store. No delta is stored.
 7. Clients of other APIs send text only. The digest of the dialogue selects the version to continue, and an encoder
-   creates their frames from the same log. URLs that a client sends are never fetched, and its history, calls and
-   results are never used. An error in a stream is sent as an error, never as a normal end.
+   creates their frames from the same log. URLs that a client sends are fetched only from
+   domains that the operator allows, and its history, calls and results are never used. An error in a stream is sent as an error, never as a normal end.
 8. The capability `Audit` writes a record at the start and at the end of a run.
 9. Webhooks are found in the store and sent by one process at a time (`webhooks`).
 10. On startup, `recover()` resumes runs of crashed processes, and audit records without a live run are ended.

@@ -57,5 +57,8 @@ def test_topology_executes_turns_of_any_server_in_a_worker_until_ctrl_c(tmp_path
                 assert outputs[0] == outputs[1]
         finally:
             process.send_signal(signal.SIGINT)
-            code = process.wait(PATIENCE_SECONDS)
+            try:
+                code = process.wait(PATIENCE_SECONDS)
+            finally:
+                process.terminate()  # else a process that ignores Ctrl-C is awaited forever
         assert code == 0

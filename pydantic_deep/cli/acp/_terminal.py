@@ -10,9 +10,7 @@ from typing import Final
 
 import anyio
 from acp import RequestError
-from acp.schema import (
-    EnvVariable,
-)
+from acp.schema import EnvVariable
 
 from pydantic_deep._run_to_completion import run_to_completion
 from pydantic_deep_backends.errors import BackendUnavailableError, CommandTimeoutError

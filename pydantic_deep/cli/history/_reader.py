@@ -75,12 +75,12 @@ class VersionReader:
         """Return the newest versions with their positions in the graph.
 
         Args:
-            conversation_id: As for `page`, like `everything`, `steps` and `limit`.
-            everything: See there.
-            steps: See there.
-            limit: See there.
+            conversation_id: As for `page`.
+            everything: As for `page`.
+            steps: As for `page`.
             search: Include only conversations whose name, a prompt or an answer contains this text, in any case, among
                 the newest 1,000 versions.
+            limit: As for `page`.
         """
         limit_before = limit if search is None else max(limit, MAX_SEARCHED)
         page = await self.page(conversation_id=conversation_id, everything=everything, steps=steps, limit=limit_before)

@@ -20,10 +20,11 @@ from pydantic_deep.web import DownloadError, FileDownloader
 from ._dialogue import NOT_FETCHED, Content, Dialogue, LinkedFile, invalid_request
 
 MAX_BYTES: Final = 20_000_000
-"""Maximum size of all files that one request has fetched, in bytes: inline files of Google's API have the same limit."""
+"""Maximum size of the files of a prompt, or of earlier messages, in bytes: inline files of Google's API have the same
+limit."""
 
 TIMEOUT_SECONDS: Final = 30.0
-"""Maximum duration of all downloads of one request, so that it does not outlast the time limits of proxies."""
+"""Maximum duration of their downloads, so that a request does not outlast the time limits of proxies."""
 
 
 def check_links(settings: ServerSettings, content: Iterable[Content]) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import Collection, Mapping
+from functools import cache
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import Final, NamedTuple
 
@@ -77,10 +79,17 @@ async def _resolve(host: str, private_hosts: Collection[str]) -> str:
     return addresses[0]
 
 
+@cache
+def _ssl_context() -> ssl.SSLContext:
+    """Return the context of all requests, since loading the certificates takes longer than a request."""
+    return httpx2.create_ssl_context(trust_env=False)
+
+
 async def _post(url: httpx2.URL, address: str, body: str, headers: Mapping[str, str]) -> Reply:
     sent = {'host': url.netloc.decode(), 'content-type': 'application/json', 'user-agent': 'pydantic-deep', **headers}
     async with (
-        httpx2.AsyncClient(trust_env=False, timeout=TIMEOUT_SECONDS) as client,
+        # A client for each request: one with a pool would use a connection to an address for another name at it.
+        httpx2.AsyncClient(trust_env=False, timeout=TIMEOUT_SECONDS, verify=_ssl_context()) as client,
         client.stream(
             'POST',
             url.copy_with(host=address),

@@ -11,13 +11,13 @@ import math
 import random
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 import anyio
 from anyio.abc import TaskGroup
 
-from pydantic_deep.repository import Create, Delete, In, Range, RowExistsError, RowNotFoundError
+from pydantic_deep.repository import Create, Delete, In, Range, RepositoryError, RowExistsError, RowNotFoundError
 from pydantic_deep.server._api_keys import KeyRing
 from pydantic_deep.store import SqlStore, StoreError
 
@@ -39,6 +39,12 @@ JITTER: Final = 0.1
 
 RETENTION: Final = timedelta(days=7)
 """How long deliveries are stored. The attempts of one take three days."""
+
+PRUNE_INTERVAL: Final = timedelta(hours=1)
+"""Minimum time between two searches for old deliveries."""
+
+RELEASE_SECONDS: Final = 5
+"""How long a sender that stops waits for the store to give the lease back. Without that, its lock shows that it ended."""
 
 _BATCH: Final = 100
 """Maximum number of deliveries to begin at once."""
@@ -75,6 +81,7 @@ class WebhookSender:
         self._discovery = Discovery(store, webhooks, owner_key=owner_key, public_url=public_url)
         self._jitter = jitter
         self._lease_id = ''
+        self._pruned_at: datetime | None = None
         self._sending: set[str] = set()
         """The webhooks with requests in progress."""
 
@@ -89,8 +96,9 @@ class WebhookSender:
                         _LOGGER.exception('Events for webhooks could not be sent')
                     await anyio.sleep(INTERVAL_SECONDS)
         finally:
-            with anyio.CancelScope(shield=True), suppress(StoreError):
-                await self._webhooks.tracked.delete(self._lease_id)
+            with anyio.move_on_after(RELEASE_SECONDS, shield=True), suppress(StoreError, RepositoryError):
+                if self._lease_id:
+                    await self._webhooks.tracked.delete(self._lease_id)
 
     async def work(self, group: TaskGroup) -> None:
         """Find events and begin to send what is due, if this process holds the lease.
@@ -103,6 +111,8 @@ class WebhookSender:
         hooks = [hook for hook in await self._webhooks.list() if hook.disabled_at is None]
         await self._discovery.discover(hooks)
         await self._prune()
+        if not hooks:
+            return
         by_id = {hook.id: hook for hook in hooks if hook.id not in self._sending}
         due = await self._webhooks.deliveries.list(
             {
@@ -139,8 +149,11 @@ class WebhookSender:
         return True
 
     async def _prune(self) -> None:
-        """Remove old deliveries."""
-        before = self._webhooks.clock() - RETENTION
+        """Remove old deliveries, once in `PRUNE_INTERVAL`."""
+        now = self._webhooks.clock()
+        if self._pruned_at is not None and now - self._pruned_at < PRUNE_INTERVAL:
+            return
+        self._pruned_at, before = now, now - RETENTION
         old = await self._webhooks.deliveries.list({'created_at': Range(lt=before)}, limit=1000)
         for delivery in old.items:
             await self._webhooks.deliveries.delete(delivery.id)

@@ -15,6 +15,7 @@ from pydantic_deep.server import Webhook, WebhookDelivery, Webhooks, open_webhoo
 from pydantic_deep.server.webhooks import _sender
 from pydantic_deep.server.webhooks._requests import Reply
 from pydantic_deep.server.webhooks._sender import BACKOFF_SECONDS, RETENTION
+from pydantic_deep.store import StoreUnavailableError
 from pydantic_deep.testing import FakeClock
 from tests.server.conftest import Client, Served
 
@@ -323,6 +324,43 @@ async def test_webhook_that_was_removed_meanwhile_is_not_stored_again(
     monkeypatch.setattr(_sender, 'post', removed)
     await rounds()
     assert await webhooks.list() == []
+
+
+async def test_idle_round_reads_little_and_writes_nothing(
+    hook: Webhook, rounds: Rounds, served: Served, monkeypatch: pytest.MonkeyPatch
+):
+    """A round without events reads five times, with any number of stored runs, and writes nothing."""
+    engine = served.store.engine
+    counts = {'read': 0, 'write': 0}
+
+    def counting(name: str) -> object:
+        method = getattr(engine, name)
+
+        async def count(operation: object) -> object:
+            counts[name] += 1
+            return await method(operation)
+
+        return count
+
+    for name in counts:
+        monkeypatch.setattr(engine, name, counting(name))
+    await rounds()
+    assert counts == {'read': 5, 'write': 0}
+
+
+async def test_sender_that_never_sent_stops(webhooks: Webhooks, rounds: Rounds, monkeypatch: pytest.MonkeyPatch):
+    """A sender that is stopped without a lease, and while the store is unavailable, stops without an error."""
+    tried = anyio.Event()
+
+    async def fail(*args: object, **options: object) -> object:
+        tried.set()
+        raise StoreUnavailableError('The disk failed.')
+
+    monkeypatch.setattr(webhooks.tracked, 'list', fail)
+    async with anyio.create_task_group() as group:
+        group.start_soon(rounds.sender.run)
+        await tried.wait()
+        group.cancel_scope.cancel()
 
 
 async def test_old_deliveries_are_removed(
