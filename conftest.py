@@ -8,10 +8,15 @@ from __future__ import annotations
 
 import gc
 import os
+from pathlib import Path
 
 from hypothesis import HealthCheck, settings
 
 gc.disable()
+
+# Each HTTP client reads the certificates of all authorities, which takes longer than many tests. The tests contact nobody
+# but servers on loopback, so one certificate, whose key does not exist any more, is enough.
+os.environ['SSL_CERT_FILE'] = str(Path(__file__).parent / 'tests/no_authority.pem')
 
 # No time limits: on a busy machine, tests are slow but correct. The suite uses the same examples every time, so that a
 # change that causes a failure is the one under test.

@@ -65,6 +65,7 @@ def leaves(root: str, path: str) -> bool:
     return False
 
 
+@pytest.mark.slow
 @given(
     path=TYPED,
     links=st.lists(st.tuples(st.sampled_from(('l', 'm', 'a/l', 'a/b/m', 'b/l')), INSIDE), max_size=3),
@@ -96,6 +97,7 @@ def test_path_resolves_like_in_the_operating_system(path: str, links: list[tuple
         anyio.run(check, top)
 
 
+@pytest.mark.slow
 @given(
     path=TYPED,
     links=st.lists(st.tuples(st.sampled_from(('l', 'm', 'a/l', 'a/b/m', 'b/l')), TYPED.filter(bool)), max_size=3),
@@ -115,6 +117,7 @@ def test_path_through_links_reads_the_file_of_the_operating_system(path: str, li
         anyio.run(check, top)
 
 
+@pytest.mark.slow
 @given(path=st.lists(NAMES, max_size=7).map(lambda names: '/' + '/'.join(names)))
 def test_path_means_the_same_on_every_backend(path: str) -> None:
     async def check(top: str) -> None:

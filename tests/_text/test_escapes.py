@@ -69,6 +69,7 @@ def test_all_ignorable_characters_are_escaped() -> None:
     assert visible(chr(sys.maxunicode)) == '\\U0010ffff'
 
 
+@pytest.mark.slow
 def test_unseen_ranges_match_escape() -> None:
     """For clients that escape themselves: each code point of Unicode is in a range or shown unchanged."""
     hidden = {code for first, last in unseen_ranges() for code in range(first, last + 1)}

@@ -202,6 +202,7 @@ def test_invalid_pattern_is_refused_immediately() -> None:
         Redactor(patterns={'x': '('})
 
 
+@pytest.mark.slow
 @given(
     st.recursive(
         st.none() | st.booleans() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)

@@ -400,6 +400,7 @@ async def test_run_that_ends_during_the_check_keeps_its_record() -> None:
     assert (await rows.get('a')).status == 'success'
 
 
+@pytest.mark.slow
 async def test_crashed_run_without_a_store_keeps_its_known_fields() -> None:
     rows = Dying(AuditRecord, fields=AUDIT_FIELDS)
     agent = Agent[Any, Any](ScriptedModel(*['ok'] * 150), capabilities=[Audit(rows)])

@@ -37,6 +37,7 @@ async def test_path_of_the_base_url_is_kept():
         assert str(client._http.build_request('GET', '/api/me').url) == 'http://localhost/deep/api/me'  # pyright: ignore[reportPrivateUsage]
 
 
+@pytest.mark.slow
 def test_import_needs_no_server():
     """Importing the client imports neither the server nor the web framework that it is built on."""
     names = ('pydantic_deep.server', 'fastapi', 'starlette', 'uvicorn', 'typer')

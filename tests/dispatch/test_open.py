@@ -40,6 +40,7 @@ async def test_missing_library_is_named_with_its_extra(
             pass
 
 
+@pytest.mark.slow
 def test_importing_the_package_imports_no_engine() -> None:
     program = 'import sys, pydantic_deep, pydantic_deep.dispatch; print({"pgqueuer", "temporalio", "asyncpg"} & {*sys.modules})'
     done = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True, check=True)

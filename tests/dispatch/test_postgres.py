@@ -271,6 +271,7 @@ async def test_password_is_not_shown(url: str) -> None:
     assert 'secret' not in str(refused.value)
 
 
+@pytest.mark.slow
 async def test_server_that_cannot_be_reached_is_reported() -> None:
     with pytest.raises(DispatcherUnavailableError, match=r'The queue in PostgreSQL at localhost:1/agents is unavail'):
         async with open_dispatcher('postgresql://me@localhost:1/agents'):

@@ -82,6 +82,7 @@ async def run_once(url: str, **options: Any) -> tuple[list[StreamEvent], int]:
         return await events_of(store.queue, run), count
 
 
+@pytest.mark.slow
 async def test_events_of_a_continued_run_are_those_of_an_undisturbed_one(url: str) -> None:
     """Whatever was committed when the process died: no event is missing, and none comes twice.
 

@@ -31,6 +31,7 @@ def events() -> str:
     return (DOCS / 'reference/events.md').read_text(encoding='utf-8')
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('script', ['write_cli_reference.py', 'write_schemas.py'])
 def test_generated_pages_are_up_to_date(script: str) -> None:
     done = subprocess.run([sys.executable, ROOT / 'scripts' / script, '--check'], capture_output=True, text=True)

@@ -93,6 +93,7 @@ def test_first_line_says_that_answers_are_hand_written(demo: Demo) -> None:
     assert demo.code == 0
 
 
+@pytest.mark.slow
 def test_demo_plans_searches_reads_writes_and_edits(demo: Demo) -> None:
     called = Counter(re.findall(r'^✓ (\w+)', demo.stderr, re.MULTILINE))
     assert called == {'write_todos': 4, 'ls': 1, 'glob': 1, 'grep': 5, 'read_file': 2, 'write_file': 1, 'edit_file': 1}

@@ -270,6 +270,7 @@ BAD_HOUR = ROOT / 'docs/tutorial/undo-a-bad-hour.md'
 ID = re.compile(r'\b(?:[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{4})?([0-9a-f]{8})\b')
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which('bwrap') is None, reason='bubblewrap is not installed: apt-get install bubblewrap')
 @pytest.mark.usefixtures('played_model')
 def test_tutorial_shell_session_matches_its_output(

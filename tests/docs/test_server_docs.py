@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent.parent
 
 
+@pytest.mark.slow
 def test_tables_of_routes_and_settings_are_up_to_date() -> None:
     script = ROOT / 'scripts/write_server_tables.py'
 

@@ -121,6 +121,7 @@ def test_unknown_evaluators_are_named(evaluators: Any, tmp_path: Path):
         load_cases(tmp_path)
 
 
+@pytest.mark.slow
 def test_missing_extra_is_named():
     program = "import sys; sys.modules['pydantic_evals'] = None; import pydantic_deep.evals"
     result = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True)

@@ -89,6 +89,7 @@ async def test_run_workspace_is_the_backend_by_default(tmp_path: Path) -> None:
     assert (tmp_path / 'a.txt').read_bytes() == b'two\n'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('through_deps', [False, True])
 async def test_workspace_with_only_commands_supports_files(tmp_path: Path, through_deps: bool) -> None:
     model, workspace = script(), CommandsOnly(tmp_path)

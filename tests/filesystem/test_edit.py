@@ -118,6 +118,7 @@ def test_positions_are_correct_for_any_line_ends(text: str) -> None:
     assert edited.line_numbers[0] == text[: text.index('a')].count('\n') + 1
 
 
+@pytest.mark.slow
 @given(before=ONE_KIND, old=ONE_KIND, after=ONE_KIND, new=ONE_KIND, end=st.sampled_from(['\n', '\r\n']))
 def test_inverse_edit_restores_the_text(before: str, old: str, after: str, new: str, end: str) -> None:
     assume(old and new)

@@ -396,6 +396,7 @@ async def test_turn_of_a_long_conversation_copies_nothing_and_writes_only_new_me
     assert len(conversation.messages) == 10_008
 
 
+@pytest.mark.slow
 async def test_turn_in_memory_copies_no_message() -> None:
     """001-25, 001-08: The messages of a long conversation are the same objects, in one list, after each turn."""
     model = ScriptedModel('1', '2')

@@ -385,6 +385,7 @@ def in_an_object(value: object) -> object:
     return {'a': value}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('nest', [in_a_list, in_an_object])
 def test_deeply_nested_transcript_is_refused_without_exhausting_the_stack(nest: Callable[[object], object]) -> None:
     """Loading is safe: neither JSON text nor a dictionary can exhaust the stack."""

@@ -174,6 +174,7 @@ def test_sqlite_in_memory_matches_the_memory_repository() -> None:
     check_engine(lambda: open_repository('memory:', Sample, fields=FIELDS), examples=60)
 
 
+@pytest.mark.slow
 def test_sqlite_file_matches_the_memory_repository(tmp_path_factory: pytest.TempPathFactory) -> None:
     def open_one() -> AbstractAsyncContextManager[Repository[Sample]]:
         return open_repository(f'sqlite:///{tmp_path_factory.mktemp("rows")}/rows.db', Sample, fields=FIELDS)

@@ -97,6 +97,7 @@ def test_cache_lock_guards_only_single_operations() -> None:
     assert (cache.set('a', 1), cache.get('a')) == (1, 1)
 
 
+@pytest.mark.slow
 async def test_memory_store_evicts_nothing() -> None:
     """000-02a: The store in memory keeps everything until it is deleted or the store is closed; nothing is evicted."""
     async with open_store('memory:evicts-nothing') as store:

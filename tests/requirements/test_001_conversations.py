@@ -243,6 +243,7 @@ async def test_iteration_can_be_aborted_and_continued_early(begin: Begin) -> Non
         assert looking.looked == 2
 
 
+@pytest.mark.slow
 async def test_iteration_can_be_aborted_at_any_point(begin: Begin) -> None:
     """After each number of messages, with and without a stop in between.
 
@@ -398,6 +399,7 @@ def canary_agent(skills: Path) -> Agent[Any, Any]:
     return agent
 
 
+@pytest.mark.slow
 async def test_transcript_contains_no_configuration_of_any_kind(
     begin: Begin, canary_skills: Path, tmp_path: Path
 ) -> None:

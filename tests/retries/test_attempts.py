@@ -55,6 +55,7 @@ CUTS = PARTS.map(lambda parts: of_anthropic(cut(*parts)))
 FAILURES = st.lists(st.one_of(ERRORS, CUTS, st.tuples(CUTS, ERRORS)), max_size=6)
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(failures=FAILURES, parts=PARTS, attempts=st.integers(1, 5), streamed=st.booleans())
 def test_run_returns_the_complete_answer_or_raises_the_last_error(
@@ -89,6 +90,7 @@ def test_run_returns_the_complete_answer_or_raises_the_last_error(
     assert model.open_count == 0
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(failures=FAILURES, parts=PARTS)
 def test_events_without_void_parts_equal_the_response(failures: list[Step], parts: list[ModelResponsePart]) -> None:

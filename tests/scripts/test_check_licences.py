@@ -58,6 +58,7 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_installed_licences_are_accepted_and_the_table_is_up_to_date(
     script: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_documents_are_those_of_the_package() -> None:
     """The documentation has the OpenAPI document with all routes, and the schemas that are in the package."""
     pytest.importorskip('mkdocs')

@@ -115,6 +115,7 @@ WITH_QUERY = (
 )
 
 
+@pytest.mark.slow
 async def test_malformed_ids_are_not_found(ada: Client, conversation: str) -> None:
     for path in (path.format(odd) for path in WITH_ID for odd in ODD.values()):
         answer = await ada.get(path)
@@ -303,6 +304,7 @@ async def test_endless_header_is_refused(place: Place) -> None:
     assert sent < 1024
 
 
+@pytest.mark.slow
 async def test_unfinished_requests_do_not_block_requests_or_shutdown(place: Place) -> None:
     """The fixture waits for the server to stop."""
     unfinished = (

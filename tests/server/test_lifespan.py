@@ -66,6 +66,7 @@ async def test_versioned_agent_overrides_deps_and_timeout(serve: Serve, store: S
     assert (version.output, record.metadata) == ('Hello.', {'mine': True})
 
 
+@pytest.mark.slow
 async def test_conversation_without_an_owner_has_an_audit_record_without_one(served: Served) -> None:
     await (await served.state.agents['analyst'].create()).advance('Hi')
     [record] = (await served.state.audit.list()).items

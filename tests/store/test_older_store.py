@@ -93,6 +93,7 @@ def url(tmp_path: Path) -> str:
     return f'sqlite:///{path}'
 
 
+@pytest.mark.slow
 async def test_store_of_an_older_release_reads_the_same(url: str, known: dict[str, Any]) -> None:
     async with open_store(url) as store:
         found = json.loads(json.dumps(await read_store(store)))

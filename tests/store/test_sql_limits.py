@@ -70,6 +70,7 @@ async def test_query_is_stopped_at_its_timeout(store: SqlStore) -> None:
     assert (await store.sql('SELECT 1')).rows == ((1,),)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     'query',
     [
@@ -91,6 +92,7 @@ async def test_query_memory_is_limited(store: SqlStore, query: str) -> None:
     assert (await store.sql('SELECT 1')).rows == ((1,),)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     'query',
     [
@@ -115,6 +117,7 @@ async def test_max_rows_truncates_the_result(store: SqlStore) -> None:
         await store.sql('SELECT 1', max_rows=-1)
 
 
+@pytest.mark.slow
 async def test_third_concurrent_query_waits_or_is_refused(store: SqlStore) -> None:
     async with anyio.create_task_group() as tasks:
         for _ in range(2):
@@ -152,6 +155,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 async def test_killing_a_process_ends_its_query_processes(tmp_path: Path) -> None:
     """The `__main__` of the process is not an importable file either."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith('COVERAGE')}
@@ -193,6 +197,7 @@ async def test_store_can_be_queried_from_several_event_loops(store: SqlStore) ->
     assert answers == [((1,),)] * 5
 
 
+@pytest.mark.slow
 async def test_replica_file_can_be_read_during_a_write(store: SqlStore, tmp_path: Path) -> None:
     """A query sees the replica as of its start, and the log is merged into the file when no query reads it."""
     async with Analytics(store, tmp_path / 'replica.duckdb') as analytics:

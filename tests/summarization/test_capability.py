@@ -192,6 +192,7 @@ async def test_each_message_is_counted_once(agent_of: Callable[..., Agent[Any, A
     assert len(heads) <= 2 * 201
 
 
+@pytest.mark.slow
 async def test_messages_are_counted_once_across_summaries(agent_of: Callable[..., Agent[Any, Any]]) -> None:
     counted: list[str] = []
 

@@ -412,6 +412,7 @@ def test_safe_cuts_preserve_the_results_of_later_calls(messages: list[ModelMessa
         ], cut
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(histories())
 def test_messages_after_a_cut_are_the_same_objects(messages: list[ModelMessage]) -> None:
@@ -421,6 +422,7 @@ def test_messages_after_a_cut_are_the_same_objects(messages: list[ModelMessage])
         assert len(history) == len(messages) - cut + 1
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(histories(), st.integers(1, 12), st.booleans())
 def test_cut_retains_the_requested_size_if_a_safe_cut_allows_it(

@@ -108,6 +108,7 @@ async def test_all_facts_are_in_the_summary_the_tail_or_found_by_search(
     assert len(searched) >= 10
 
 
+@pytest.mark.slow
 async def test_goal_is_retained_verbatim_after_many_turns(agent_of: Callable[..., Agent[Any, Any]]) -> None:
     goal = 'Find out, for the harbour board, which of the 12 cranes needs a new gearbox; never mention prices.'
     texts = cycle(paragraphs())

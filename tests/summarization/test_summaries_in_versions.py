@@ -150,6 +150,7 @@ async def test_every_step_of_a_summarized_turn_is_in_the_lineage(world: World, s
     assert set(results(await _all(first))) == {f'result {n}' for n in range(8)}
 
 
+@pytest.mark.slow
 async def test_turn_with_summaries_is_replayed_exactly(world: World, store: MortalStore) -> None:
     world.steps = 16
     first = await (await world.agent(store).create(backend=StateBackend())).advance('go')
@@ -303,6 +304,7 @@ def is_nth_start(number: int) -> When:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('number', range(8))
 async def test_run_that_crashed_at_any_call_recovers_with_its_stored_summaries(world: World, number: int) -> None:
     async with MortalStore(await open_engine('memory:')) as store:

@@ -156,6 +156,7 @@ async def assert_done(turn: Turn) -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('streamed', [False, True], ids=['plain', 'streamed'])
 @pytest.mark.parametrize('name', WIRES)
 async def test_whole_turn_with_tools(server: LLMockServer, name: str, streamed: bool) -> None:

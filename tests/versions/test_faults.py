@@ -143,6 +143,7 @@ async def test_unwritable_file_raises_and_is_unchanged_afterwards() -> None:
             assert (await (await agent_on(store, 'two').load(first.id)).advance('second')).output == 'two'
 
 
+@pytest.mark.slow
 async def test_damaged_page_raises_a_store_error_or_has_no_effect(url: str, tmp_path: Path) -> None:
     async with open_store(url) as store:
         agent = agent_on(store, write('/a.txt', 'a' * 5000), 'one', write('/b.txt', 'b'), 'two')
@@ -206,6 +207,7 @@ def durable_url() -> Generator[str]:
         server.stdin.close()
 
 
+@pytest.mark.slow
 async def test_turn_survives_connections_terminated_by_the_server(durable_url: str) -> None:
     async with open_store(durable_url) as store, open_store(durable_url) as other:
 

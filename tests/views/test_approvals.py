@@ -10,6 +10,7 @@ from tests.views.conftest import Print, converse
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.slow
 async def test_approvals_are_equal_on_the_command_line_and_over_http(ada: Client, print_json: Print):
     pending, id = [await converse(ada, 'asker', f'write {path}') for path in ('/a.txt', '/b.txt')]
     (asked,) = (await ada.get('/api/approvals', params={'conversation': id})).json()['items']

@@ -10,6 +10,7 @@ from tests.views.conftest import Print, converse
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.slow
 async def test_versions_are_equal_on_the_command_line_and_over_http(ada: Client, print_json: Print):
     id = await converse(ada, 'analyst', 'write /a.txt', 'plan', 'delegate', 'write /b.txt')
 

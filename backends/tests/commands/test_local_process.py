@@ -193,6 +193,7 @@ async def pid_in(path: Path) -> int:
     return int(path.read_text())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     'backend',
     [

@@ -49,6 +49,7 @@ async def test_directories_too_deep_for_a_path_are_reported(backend: LocalBacken
     assert tuple(await backend.snapshot()) == ('/f',)
 
 
+@pytest.mark.slow
 def test_directories_are_opened_relative_to_the_last_one_or_the_root(tmp_path: Path) -> None:
     deep_directory(tmp_path, 'd', 40)
     (tmp_path / 'd' / 'e').mkdir()

@@ -359,6 +359,7 @@ async def test_missing_perl_is_reported(tmp_path: Path, monkeypatch: pytest.Monk
         await backend.run(['true'])
 
 
+@pytest.mark.slow
 async def test_error_while_setting_limits_leaves_nothing_behind(
     backend: SandboxBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, descriptors: Callable[[], list[str]]
 ) -> None:
@@ -454,6 +455,7 @@ anyio.run(main)
 # Resources of killed processes
 
 
+@pytest.mark.slow
 async def test_resources_of_a_killed_process_are_removed_at_the_next_start(tmp_path: Path) -> None:
     """The process is killed during a command and during the isolation check."""
     (tmp_path / 'root').mkdir()

@@ -554,6 +554,7 @@ async def test_preallocation_cannot_fill_the_disk(host: Host) -> None:
     assert (await use_up(host, python(TAKE))).stdout.split() == ['-1', '-1', '-1', '0']
 
 
+@pytest.mark.slow
 async def test_cpu_time_is_limited(host: Host) -> None:
     assert (await use_up(host, 'while :; do :; done')).exit_code in (-signal.SIGXCPU, -signal.SIGKILL)
 
@@ -619,6 +620,7 @@ echo good > good; ln good twin
 """
 
 
+@pytest.mark.slow
 async def test_file_operations_are_not_misled_by_planted_files(host: Host) -> None:
     limits = SandboxLimits(file_size_bytes=4 * 2**30)
     backend = SandboxBackend(host.root, limits=limits)

@@ -14,6 +14,7 @@ from pydantic_deep_backends.snapshots import FileVersion, Tree, digest_of
 from .conftest import FILES, NUMBERS, TREES, numbered, tree_of, version_of
 
 
+@pytest.mark.slow
 @given(FILES.flatmap(lambda files: st.tuples(st.just(files), st.permutations(list(files.items())))))
 def test_equal_files_make_equal_trees_in_any_order(
     drawn: tuple[dict[str, FileVersion], list[tuple[str, FileVersion]]],

@@ -34,6 +34,7 @@ def test_distant_changes_among_repeated_lines_are_merged(line_count: int) -> Non
     assert list(result.blobs.values()) == [b''.join(merged)]
 
 
+@pytest.mark.slow
 def test_change_of_every_fourth_line_is_merged() -> None:
     """`difflib` alone would compare all pairs of the 60,000 lines."""
     base = [b'%d\n' % number for number in range(60_000)]

@@ -237,6 +237,7 @@ def test_large_and_small_directories_are_compared(one: set[int], two: set[int]) 
 # Encoding
 
 
+@pytest.mark.slow
 @given(TREES, TREES)
 def test_with_changes_equals_successive_changes(before: Tree, after: Tree) -> None:
     """Setting and removing files together gives the tree with exactly these changes."""

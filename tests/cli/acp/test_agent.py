@@ -308,6 +308,7 @@ async def test_a_conversation_of_the_command_line_is_a_session(connect: Connect,
         assert len((await editor.connection.list_sessions()).sessions) == 2
 
 
+@pytest.mark.slow
 async def test_a_server_of_the_editor_gives_the_agent_tools(connect: Connect, work: Path) -> None:
     """The tools of a server that an editor passes can be called after a permission."""
     script = work / 'server.py'

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from pydantic_deep._text.line_diff import view_diff
 from pydantic_deep.approvals import PendingApproval, Preview
 from pydantic_deep.cli.acp._permissions import permission_request
@@ -38,6 +40,7 @@ def test_a_new_file_has_no_old_text() -> None:
     assert (edit.path, edit.old_text, edit.new_text) == ('/home/ada/poems/a', None, 'a\nb')
 
 
+@pytest.mark.slow
 def test_a_diff_that_is_too_long_is_shown_as_arguments() -> None:
     """If the view of a call has no lines of its diff, the complete argument is shown instead."""
     text = 'line\n' * 100_000

@@ -27,6 +27,7 @@ VALUES: st.SearchStrategy[JsonValue] = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.dictionaries(TEXTS, VALUES, max_size=4))
 @example({'a': '\ufffe\nb'})
 @example({'k' * 200: 'a\nb'})

@@ -22,6 +22,8 @@ from typer.testing import Result
 from pydantic_deep.testing import ScriptedModel
 from tests.cli.acp.conftest import Connect, FakeEditor, Stalled, connect
 
+pytestmark = pytest.mark.slow
+
 __all__ = ('connect',)
 
 Invoke = Callable[..., Result]

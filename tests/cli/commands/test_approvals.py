@@ -192,6 +192,7 @@ def subagent_approval_id(invoke: Invoke) -> str:
     return row['id']
 
 
+@pytest.mark.slow
 def test_edit_with_arguments_invalid_for_a_subagent_tool_is_refused(
     invoke: Invoke, subagent_approval_id: str, work: Path
 ) -> None:

@@ -69,6 +69,7 @@ def test_rewind_stores_uncommitted_edits_as_a_version(invoke: Invoke, two_turns:
     assert result.stdout == f'HEAD is {kept["id"][-8:]}: edited without the agent\n'
 
 
+@pytest.mark.slow
 def test_rewind_lists_only_the_first_undone_versions(invoke: Invoke) -> None:
     invoke('run', 'Turn', model=ScriptedModel('Done.'))
     for _ in range(6):

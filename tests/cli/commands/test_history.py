@@ -31,6 +31,7 @@ def delete(tmp_path: Path, id: str) -> None:
     anyio.run(do)
 
 
+@pytest.mark.slow
 def test_log_of_a_version_lists_its_ancestors(invoke: Invoke, history: list[str]) -> None:
     rows = document(invoke('log', history[2][-8:], '--json'))
     assert [row['id'] for row in rows] == [history[2], history[0]]
@@ -65,6 +66,7 @@ def test_log_json_contains_all_fields_of_a_version(invoke: Invoke, history: list
     )
 
 
+@pytest.mark.slow
 def test_log_filters_by_conversation_or_shows_all(invoke: Invoke, history: list[str], tmp_path: Path) -> None:
     other = tmp_path / 'other'
     other.mkdir()
@@ -131,6 +133,7 @@ def test_exit_code_of_a_command_is_stored_and_shown(invoke: Invoke) -> None:
     assert invoke('replay', model=ScriptedModel()).exit_code == 0
 
 
+@pytest.mark.slow
 def test_replay_matches_the_recording(invoke: Invoke, history: list[str]) -> None:
     for number, requests in ((1, 'all 2 requests match'), (2, 'all 3 requests match'), (4, 'the request matches')):
         result = invoke('replay', history[number], model=ScriptedModel())
@@ -173,6 +176,7 @@ def test_replay_requires_the_end_of_a_turn_and_a_model(invoke: Invoke, history: 
     assert invoke('replay', history[1], '--model', 'nobody').exit_code == 3
 
 
+@pytest.mark.slow
 def test_sql_prints_a_table_json_or_csv(invoke: Invoke, history: list[str]) -> None:
     query = "SELECT kind, count(*) AS n, NULL AS nothing FROM versions WHERE kind <> 'step' GROUP BY 1 ORDER BY 1"
     assert invoke('sql', query).stdout == snapshot("""\

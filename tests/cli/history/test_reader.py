@@ -87,6 +87,7 @@ def test_diff_covers_the_whole_turn(invoke: Invoke, asked: list[str]) -> None:
     assert (of_a_pause['before'], [file['path'] for file in of_a_pause['files']]) == (asked[0], ['/a.txt'])
 
 
+@pytest.mark.slow
 def test_parent_revision_is_the_version_before_the_turn(invoke: Invoke, asked: list[str], work: Path) -> None:
     result = invoke('rewind', 'HEAD~')
     assert named(result.stdout, asked) == snapshot("""\

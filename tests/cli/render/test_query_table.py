@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from io import StringIO
 
+import pytest
 from inline_snapshot import snapshot
 from rich.console import Console
 from typer.testing import Result
@@ -16,6 +17,7 @@ from tests.cli.conftest import document
 Invoke = Callable[..., Result]
 
 
+@pytest.mark.slow
 def test_sql_serializes_every_value_type(invoke: Invoke, history: list[str]) -> None:
     query = (
         "SELECT 'a\x1bb' AS text, TIMESTAMP '2026-01-02 03:04:05' AS moment, DATE '2026-01-02' AS day, "
@@ -49,6 +51,7 @@ def test_table_folds_long_cells_on_a_terminal() -> None:
     assert sum(line.count('x') for line in lines) == 40
 
 
+@pytest.mark.slow
 def test_sql_row_count_is_on_one_line(invoke: Invoke, history: list[str]) -> None:
     assert invoke('sql', 'SELECT 1 AS a').stdout == 'a\n1\n1 row\n'
     assert invoke('sql', 'SELECT 1 AS a, 2 AS b WHERE false').stdout == 'a  b\n0 rows\n'

@@ -168,6 +168,7 @@ async def test_next_turn_contains_the_history(make_conversation: MakeConversatio
     assert conversation.tip.message_count == 4
 
 
+@pytest.mark.slow
 async def test_turn_is_limited_by_its_budget_not_by_a_request_count(make_conversation: MakeConversation) -> None:
     model = ScriptedModel(*[call('glob', pattern=f'{number}*') for number in range(60)], 'Done.')
     _, turn = await run(make_conversation(model))

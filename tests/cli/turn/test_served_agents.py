@@ -109,6 +109,7 @@ async def test_servers_run_as_long_as_the_agents_are_served(tmp_path: Path) -> N
     assert (tmp_path / 'calls').read_text().splitlines() == ['start', 'add 1 2', 'add 1 2']
 
 
+@pytest.mark.slow
 def test_case_of_a_turn_with_configuration_needs_them(invoke: Invoke, work: Path, mcp_file: Path) -> None:
     """A case of a turn with servers is recorded, replayed and run with the same option; without it, it is named."""
     option = ('--mcp-config', str(mcp_file))

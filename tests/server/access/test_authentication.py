@@ -59,6 +59,7 @@ async def test_unknown_path_requires_a_key(nobody: httpx.AsyncClient, make_clien
     assert (await client.get('/api/nothing')).json()['error']['type'] == 'not_found'
 
 
+@pytest.mark.slow
 async def test_openapi_document_requires_a_key(nobody: httpx.AsyncClient, make_client: MakeClient) -> None:
     assert (await nobody.get('/openapi.json')).status_code == 401
     client = await make_client()

@@ -218,6 +218,7 @@ def asked(dependant: Dependant) -> frozenset[KeyScope | None]:
 ROUTES = [each for each in routes() if each.name not in OPEN]
 
 
+@pytest.mark.slow
 async def test_every_documented_route_is_in_the_matrix(document: dict[str, Any]) -> None:
     documented = {
         f'{method.upper()} {re.sub(r":path}", "}", path)}'
@@ -369,6 +370,7 @@ async def test_every_route_requires_a_key(world: Served, ids: Ids) -> None:
     assert {name: answer.status_code for name, answer in answers.items() if answer.status_code != 401} == {}
 
 
+@pytest.mark.slow
 async def test_every_route_requires_its_scope(enter: Enter, ids: Ids) -> None:
     told: dict[str, int] = {}
     for scope in get_args(KeyScope):
@@ -381,6 +383,7 @@ async def test_every_route_requires_its_scope(enter: Enter, ids: Ids) -> None:
     assert {name: status for name, status in told.items() if status != 403} == {}
 
 
+@pytest.mark.slow
 async def test_resources_of_another_owner_are_not_found(enter: Enter, world: Served, ids: Ids) -> None:
     """The response for a foreign id in the path, the query or the body equals the response for an unknown id."""
     own = await make_ids(world, 'bob')
@@ -399,6 +402,7 @@ async def test_resources_of_another_owner_are_not_found(enter: Enter, world: Ser
     assert len(tried) > 30
 
 
+@pytest.mark.slow
 async def test_resources_of_agents_outside_the_key_are_not_found(enter: Enter, ids: Ids) -> None:
     tried: list[str] = []
     wrong: list[object] = []
@@ -422,6 +426,7 @@ def is_hidden(foreign: httpx.Response, unknown: httpx.Response) -> bool:
     return is_same and is_nothing
 
 
+@pytest.mark.slow
 async def test_requests_of_another_owner_change_nothing(enter: Enter, world: Served, ids: Ids) -> None:
     """The resources of ada are unchanged after all requests of bob."""
     before = await everything(world, ids)
@@ -447,6 +452,7 @@ async def everything(world: Served, ids: Ids) -> list[object]:
         ]
 
 
+@pytest.mark.slow
 async def test_requests_of_the_owner_succeed(enter: Enter, ids: Ids) -> None:
     """Proves that the requests of the matrix are valid, so the refusals above are due to ownership."""
     refused: list[object] = []

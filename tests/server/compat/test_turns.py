@@ -358,6 +358,7 @@ async def test_repeated_decisions_return_the_stored_answer(serve: Any) -> None:
         assert (other.status_code, forgotten.status_code) == (409, 409)
 
 
+@pytest.mark.slow
 async def test_changed_system_text_is_sent_to_the_agent(served: Any) -> None:
     async with served.client(await served.key('run')) as client:
 

@@ -22,6 +22,7 @@ ACCEPT = {'accept': 'application/json, text/event-stream'}
 PING = {'jsonrpc': '2.0', 'id': 1, 'method': 'ping'}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('mode', ['legacy', 'auto'])
 async def test_stock_client_runs_approves_compares_rewinds_and_branches(served: Served, mode: Mode) -> None:
     """A client of either generation runs, answers an approval, reads the diff, goes back and branches, with progress."""
@@ -186,6 +187,7 @@ def test_each_identifier_is_in_the_matrix() -> None:
     assert {name for tool in TOOLS.values() for name in tool.arguments.model_fields} == nothing | set(OWNED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('owner', ['bob', 'ada'])
 async def test_resources_of_others_do_not_exist(served: Served, owner: str) -> None:
     """Each id of another owner, or of an agent that the key may not use, is answered exactly as an unknown one."""

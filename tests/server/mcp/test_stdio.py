@@ -89,6 +89,7 @@ async def test_line_that_is_no_message_is_answered() -> None:
     assert {message.get('id') for message in found if 'result' in message} >= {'hello'}
 
 
+@pytest.mark.slow
 @given(messages=st.lists(MESSAGES, max_size=20))
 @settings(max_examples=10, deadline=None)
 def test_no_message_ends_the_process(messages: list[Any]) -> None:
@@ -102,6 +103,7 @@ def test_no_message_ends_the_process(messages: list[Any]) -> None:
     anyio.run(check)
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 @given(message=MESSAGES)
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

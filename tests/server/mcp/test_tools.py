@@ -146,6 +146,7 @@ async def test_pending_call_is_shown_and_answered(client: Client) -> None:
     assert result_of(await client.call_tool('list_approvals', {})) == {'approvals': []}
 
 
+@pytest.mark.slow
 async def test_first_of_two_answers_leaves_the_run_paused(client: Client) -> None:
     """The turn resumes with the last answer; before that, the result says that others are pending."""
     paused = await start(client, '/a.txt=a /b.txt=b', agent='asker')

@@ -133,6 +133,7 @@ async def test_a_response_is_streamed(ada: AsyncOpenAI) -> None:
     assert again.usage == done.response.usage
 
 
+@pytest.mark.slow
 async def test_the_stream_helper_collects_the_response(ada: AsyncOpenAI) -> None:
     """The SDK's `stream` helper accepts the order of the events."""
     async with ada.responses.stream(model='writer', input='write') as stream:
@@ -633,6 +634,7 @@ async def test_messages_are_added_to_a_conversation(ada: AsyncOpenAI, served: Se
     assert missing.value.code == 'item_not_found'
 
 
+@pytest.mark.slow
 async def test_messages_after_a_deleted_version_are_not_known(ada: AsyncOpenAI, served: Served) -> None:
     """Without the version before them, nobody knows which messages were added."""
     made = await ada.conversations.create()

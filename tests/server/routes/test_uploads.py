@@ -317,6 +317,7 @@ async def test_agent_without_deep_agent_deps_refuses_uploads(serve: Serve):
     assert refused.json()['error']['type'] == 'conflict'
 
 
+@pytest.mark.slow
 async def test_upload_size_limit_equals_the_file_size_limit(ada: Client):
     """A response of 201 means that the file is in the version, up to the largest size. Above it, the response is 413
     with the limit."""

@@ -103,6 +103,7 @@ async def test_files_are_listed_and_downloaded_as_attachments(ada: Client):
         assert (await ada.get(f'/api/versions/{version}/files/{wrong}')).status_code == 404
 
 
+@pytest.mark.slow
 async def test_next_turn_continues_from_a_moved_head(ada: Client):
     path = await begin(ada)
     first = await say(ada, path, '/a=1')

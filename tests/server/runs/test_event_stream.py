@@ -116,6 +116,7 @@ async def test_fifty_reconnects_deliver_the_same_events(live: Client, gate: Gate
     assert said(whole).endswith(WORDS)
 
 
+@pytest.mark.slow
 async def test_slow_client_does_not_block_the_run_or_other_readers(live: Client, gate: Gate):
     path = await begin(live)
     gate.opened.set()
@@ -128,6 +129,7 @@ async def test_slow_client_does_not_block_the_run_or_other_readers(live: Client,
         assert frames_in(await slow.aread()) == whole
 
 
+@pytest.mark.slow
 async def test_reconnect_after_the_last_event_returns_204(ada: Client, gate: Gate):
     gate.opened.set()
     path = await begin(ada)
@@ -140,6 +142,7 @@ async def test_reconnect_after_the_last_event_returns_204(ada: Client, gate: Gat
     assert frames_in(by_query.content) == whole[-1:]
 
 
+@pytest.mark.slow
 async def test_invalid_event_ids_are_refused(ada: Client, gate: Gate):
     gate.opened.set()
     path = await begin(ada)
@@ -158,6 +161,7 @@ async def test_invalid_event_ids_are_refused(ada: Client, gate: Gate):
         parse_position(f'{run_id}.{epoch}.1\n', run_id)
 
 
+@pytest.mark.slow
 async def test_event_id_of_another_epoch_restarts_the_stream(ada: Client, gate: Gate):
     gate.opened.set()
     path = await begin(ada)
@@ -170,6 +174,7 @@ async def test_event_id_of_another_epoch_restarts_the_stream(ada: Client, gate: 
     assert anew[1:] == whole
 
 
+@pytest.mark.slow
 async def test_discarded_log_is_rebuilt_from_the_store(serve: Serve, settings: ServerSettings, gate: Gate):
     gate.opened.set()
     async with serve(settings=settings.model_copy(update={'log_retention_seconds': 3600})) as served:
@@ -233,6 +238,7 @@ async def test_reader_that_another_server_sent_more_events_waits_for_the_next_on
     log.discard()
 
 
+@pytest.mark.slow
 async def test_events_are_encoded_once_and_never_parsed_for_readers(
     ada: Client, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ):

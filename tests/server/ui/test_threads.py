@@ -33,6 +33,7 @@ async def test_thread_id_of_another_owner_is_another_conversation(ada: Client, m
     assert text_of(events) == 'You said: Yours, after 0 messages.'
 
 
+@pytest.mark.slow
 async def test_thread_of_a_deleted_conversation_starts_again(ada: Client, served: Served):
     await run(ada, asked('Hi'))
     [conversation] = await served.store.conversations()

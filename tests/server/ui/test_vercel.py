@@ -294,6 +294,7 @@ async def test_denied_call_sends_a_denied_chunk(ada: Client, reason: str | None,
     assert [each.tool_call_id for each in of_type(chunks, 'tool-output-denied')] == [details.id]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ('prompt', 'approved', 'ends'),
     [

@@ -218,6 +218,7 @@ async def another(served: Served, webhooks: Webhooks) -> Rounds:
     return new_rounds(served, webhooks)
 
 
+@pytest.mark.slow
 async def test_recovered_run_is_sent_once(
     ada: Client, hook: Webhook, receiver: Receiver, rounds: Rounds, served: Served, gate: Gate
 ):

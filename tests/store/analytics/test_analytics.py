@@ -11,7 +11,7 @@ from pydantic_deep.store import ApprovalRecord, Commit, Decision, DelegationReco
 from pydantic_deep_backends import Tree
 from tests.store.analytics.conftest import SECOND, Dialogue, answers, asks, file, user, value
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
 async def test_run_is_listed_while_it_runs_and_after_its_end(store: SqlStore, dialogue: Dialogue) -> None:

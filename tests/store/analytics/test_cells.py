@@ -27,6 +27,8 @@ from pydantic_deep.store.analytics._cells import Cells, message_cells, todo_cell
 from pydantic_deep.store.analytics._schema import MESSAGES
 from pydantic_deep.store.sql import _codec, _keys
 
+pytestmark = pytest.mark.slow
+
 ID = new_id()
 
 

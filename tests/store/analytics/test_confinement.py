@@ -16,7 +16,7 @@ from pydantic_deep.store.analytics._replica import Query
 from pydantic_deep.store.errors import QueryError, StoreError
 from pydantic_deep.store.records import Commit
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 ENDLESS = 'WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n'
 

@@ -12,6 +12,8 @@ from pydantic_deep.store.analytics._database_process import QueryRequest
 from pydantic_deep.store.analytics._replica import Query, Replica
 from pydantic_deep.store.errors import QueryError
 
+pytestmark = pytest.mark.slow
+
 ORDER = QueryRequest('SELECT 1 AS a', [], 1, 2**30, 1000, 5, False)
 
 

@@ -32,6 +32,8 @@ from pydantic_deep.store.analytics._database_process import (
     size_of,
 )
 
+pytestmark = pytest.mark.slow
+
 SCALARS = (
     st.none() | st.booleans() | st.integers(-(2**127), 2**127) | st.floats(allow_nan=False) | st.text() | st.binary()
     | st.datetimes() | st.datetimes(timezones=st.just(UTC)) | st.dates() | st.times() | st.timedeltas()

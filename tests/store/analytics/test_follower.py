@@ -12,7 +12,7 @@ from pydantic_deep.store.postgres import PostgresEngine
 from pydantic_deep_backends import Tree
 from tests.store.analytics.conftest import Counted, Dialogue, answers, asks, file, user, value
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
 async def test_message_on_two_branches_is_listed_once(store: SqlStore, dialogue: Dialogue) -> None:

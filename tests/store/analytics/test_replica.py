@@ -37,7 +37,7 @@ from pydantic_deep.store.analytics._follower import Follower
 from pydantic_deep.store.analytics._replica import Change, Query, Replica
 from pydantic_deep.store.analytics._schema import CONVERSATIONS
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
 async def say(store: SqlStore, text: str) -> None:

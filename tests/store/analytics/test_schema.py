@@ -10,7 +10,7 @@ import pytest
 from pydantic_deep.store import open_store
 from pydantic_deep.store.analytics._schema import MACROS, PUBLIC
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 GUIDE = (Path(__file__).parents[3] / 'docs/guides/analytics.md').read_text()
 QUERIES = re.findall(r'```sql\n(.*?)```', GUIDE, re.DOTALL)

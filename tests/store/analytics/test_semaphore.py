@@ -9,7 +9,7 @@ import pytest
 
 from pydantic_deep.store.analytics._semaphore import FairSemaphore
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
 async def test_slots_are_granted_in_order_and_skip_cancelled_tasks() -> None:

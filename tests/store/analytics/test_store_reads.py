@@ -9,7 +9,7 @@ from pydantic_deep.store.analytics import Analytics
 from pydantic_deep.store.engine import Operation
 from tests.store.analytics.conftest import Counted, Dialogue, user
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
 @pytest.mark.slow

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pydantic_deep.store.analytics import Table
+
+pytestmark = pytest.mark.slow
 
 
 def test_table_repr_shows_the_first_rows_and_shortens_cells() -> None:

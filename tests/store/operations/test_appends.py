@@ -15,6 +15,7 @@ from tests.store.operations.conftest import CountedEngine, body, grow
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.slow
 async def test_late_turn_adds_as_many_bytes_as_an_early_one(tmp_path: Path) -> None:
     sizes: list[int] = []
     dialogue: Dialogue | None = None

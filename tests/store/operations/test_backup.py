@@ -66,6 +66,7 @@ async def test_backup_between_sqlite_and_postgresql_preserves_every_row(tmp_path
             assert await store.check() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('is_postgres', [False, True])
 async def test_missing_rows_are_still_detected_in_a_restored_backup(
     tmp_path: Path, is_postgres: bool, request: pytest.FixtureRequest

@@ -29,6 +29,7 @@ async def test_every_changed_value_is_reported(tmp_path: Path) -> None:
             assert await check_after(tmp_path / 'agents.db', statement), statement
 
 
+@pytest.mark.slow
 async def test_every_missing_row_is_reported(tmp_path: Path) -> None:
     """If any row of any table is missing, a check reports it."""
     await make_sample(tmp_path / 'agents.db')

@@ -87,6 +87,7 @@ async def garbage(store: SqlStore) -> tuple[Dialogue, VersionRecord]:
     return dialogue, first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('batch', [1, 3, 500])
 async def test_collection_that_fails_leaves_a_complete_store_and_the_next_one_continues(
     engine: WatchedEngine, store: SqlStore, batch: int, monkeypatch: pytest.MonkeyPatch
@@ -187,6 +188,7 @@ async def name_run(store: SqlStore, dialogue: Dialogue, first: VersionRecord) ->
 NAMES = (name_tail, name_asset, name_tree, name_config, name_conversation, name_branch, name_run)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', NAMES)
 async def test_row_that_is_stored_again_during_a_collection_is_not_removed(name: Interpose) -> None:
     """Before every write of a collection, a commit refers to something that it is about to remove. Either the commit is
@@ -201,6 +203,7 @@ async def test_row_that_is_stored_again_during_a_collection_is_not_removed(name:
     assert any(outcomes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', [name_asset, name_tree], ids=lambda name: name.__name__)
 async def test_small_collection_ends_at_a_row_that_is_stored_again(
     name: Interpose, monkeypatch: pytest.MonkeyPatch

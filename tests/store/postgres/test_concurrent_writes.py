@@ -197,6 +197,7 @@ async def beside(store: SqlStore, operation: Operation[object]) -> AsyncGenerato
         await task
 
 
+@pytest.mark.slow
 async def test_replica_misses_no_row_of_an_earlier_write(stores: list[SqlStore]) -> None:
     """A query waits for the write in progress, has its rows, and needs no comparison of all rows to find them."""
     one, other, third = stores
@@ -211,6 +212,7 @@ async def test_replica_misses_no_row_of_an_earlier_write(stores: list[SqlStore])
     assert (await query).rows == ((1,), (2,), (3,))
 
 
+@pytest.mark.slow
 async def test_same_new_contents_are_stored_once_by_concurrent_commits(stores: list[SqlStore]) -> None:
     """Commits that insert the same assets, nodes and configuration, in any order, all succeed."""
     data = [sample_asset(b'shared %d' % number) for number in range(12)]
@@ -435,6 +437,7 @@ async def test_counts_of_ended_connections_are_merged(postgres_url: str) -> None
         assert await store.count() == 3
 
 
+@pytest.mark.slow
 async def test_collection_and_commits_at_the_same_time_lose_nothing(stores: list[SqlStore]) -> None:
     """Versions with shared content are committed, deleted and collected at once; those that remain are complete."""
     await hammer(stores, rounds=6, tasks=4)

@@ -245,6 +245,7 @@ async def test_server_that_refuses_is_not_waited_for(postgres_url: str, caplog: 
     await execute(postgres_url, 'DROP OWNED BY guest; DROP ROLE guest')
 
 
+@pytest.mark.slow
 async def test_reader_connects_again(engine: PostgresEngine, proxy: Proxy) -> None:
     reader = await PostgresEngine.open(proxy.url, read_only=True)
     assert await reader.read(doing(COUNT)) == [(0,)]

@@ -76,6 +76,7 @@ async def test_every_changed_value_raises_and_is_never_returned(sample: Sample) 
         assert await _wrong_after(sample, right, statement) == {}, statement
 
 
+@pytest.mark.slow
 async def test_missing_row_raises_instead_of_an_incomplete_result(sample: Sample) -> None:
     """If any row of any table is missing, no read returns an incomplete or empty result."""
     right = await _right_answers(sample)

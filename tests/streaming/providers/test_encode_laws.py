@@ -90,6 +90,7 @@ formats = pytest.mark.parametrize('make', [openai, anthropic, google])
 Make = Callable[[], tuple[AnswerEncoder, Decoder]]
 
 
+@pytest.mark.slow
 @formats
 @settings(max_examples=60)
 @given(events=answers())

@@ -455,6 +455,7 @@ async def test_long_answer_is_complete_with_a_small_window() -> None:
     assert await response.content() == ''.join(piece['content'] for piece in pieces)
 
 
+@pytest.mark.slow
 async def test_memory_is_bounded_for_long_answers() -> None:
     """004-30: four megabytes of text in frames of a kilobyte, with less than half a megabyte in memory."""
 

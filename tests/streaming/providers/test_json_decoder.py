@@ -108,6 +108,7 @@ def decode(decoder: SomeDecoder, stream: Sequence[JsonValue]) -> list[StreamEven
     return [*(event for frame in frames for event in decoder.decode(frame)), *decoder.finish()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('make', DECODERS)
 @given(stream=streams)
 def test_any_json_is_decoded(make: Callable[[], SomeDecoder], stream: list[JsonValue]) -> None:
@@ -126,6 +127,7 @@ def test_any_json_is_decoded(make: Callable[[], SomeDecoder], stream: list[JsonV
     assert len({call.index for call in decoded_calls}) == len(decoded_calls)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('make', DECODERS)
 @given(stream=streams)
 def test_calls_are_removed_from_any_json(make: Callable[[], SomeDecoder], stream: list[JsonValue]) -> None:

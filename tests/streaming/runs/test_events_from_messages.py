@@ -127,6 +127,7 @@ def stored(result: AgentRunResult[Any]) -> list[ModelMessage]:
     return ModelMessagesTypeAdapter.validate_json(result.new_messages_json())
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(script=st.lists(steps, max_size=4))
 def test_projected_events_equal_the_live_events(script: list[Any]) -> None:

@@ -25,6 +25,7 @@ async def diff(before: str, after: str) -> str | None:
     return found.diff
 
 
+@pytest.mark.slow
 async def test_diff_takes_bounded_time_for_any_lines() -> None:
     """difflib takes half a minute for these lines, which an agent could write to block a reviewer."""
     before = ''.join(f'{place % 150}\n' for place in range(20_000))

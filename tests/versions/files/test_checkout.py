@@ -288,6 +288,7 @@ class KilledError(BaseException):
     """Simulates the end of the process."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('is_other', [False, True])
 async def test_killed_checkout_can_be_repeated_or_replaced_by_another(
     tmp_path: Path, blobs: Blobs, is_other: bool, monkeypatch: pytest.MonkeyPatch

@@ -121,6 +121,7 @@ def test_incremental_capture_of_a_directory_equals_a_fresh_one(
     anyio.run(check_captures, LocalBackend(directory), directory, done)
 
 
+@pytest.mark.slow
 @settings(max_examples=120)
 @given(steps)
 def test_incremental_capture_of_memory_equals_a_fresh_one(done: list[Step]) -> None:

@@ -102,6 +102,7 @@ async def test_tool_result_names_files_that_no_version_contains(make: MakeAgent,
     assert (await done.advance('again')).omitted_files == ()
 
 
+@pytest.mark.slow
 async def test_file_tools_refuse_files_too_large_for_a_version(make: MakeAgent) -> None:
     half = 'x' * (MAX_FILE_BYTES // 2 + 1)
     agent = make(

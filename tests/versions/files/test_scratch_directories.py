@@ -55,6 +55,7 @@ def test_invalid_scratch_name_is_not_used(tmp_path: Path, name: str) -> None:
     scratch.remove()
 
 
+@pytest.mark.slow
 def test_scratch_of_a_crashed_process_is_removed_and_of_a_live_one_preserved(tmp_path: Path) -> None:
     killed = (
         'import os, sys\n'

@@ -235,6 +235,7 @@ async def test_view_with_commands_has_the_same_path_in_every_turn(make: MakeAgen
     assert main.id in {version.id for version in await root.children()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('isolation', ['shared', 'fork'])
 async def test_pending_call_in_a_view_with_commands_is_asked_again_once(
     make: MakeAgent, tmp_path: Path, isolation: Literal['shared', 'fork']

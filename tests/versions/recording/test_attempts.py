@@ -183,6 +183,7 @@ FORKS: dict[str, tuple[dict[str, list[Answer]], When, list[str], list[str]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('case', FORKS)
 async def test_files_of_a_fork_are_restored_and_no_call_runs_twice(url: str, case: str) -> None:
     answers, dies_after, files, ran = FORKS[case]

@@ -27,6 +27,7 @@ def changes(states: States) -> dict[str, Any]:
     return {'format': 1, 'entries': [{'path': path, 'now': now} for path, now in states.items()]}
 
 
+@pytest.mark.slow
 @given(st.lists(_STATES, min_size=1, max_size=20))
 def test_segments_together_contain_all_changes_of_the_fork(history: list[States]) -> None:
     known: tuple[Segment, ...] = ()
@@ -58,6 +59,7 @@ async def _stored_bytes(make: MakeAgent, store: SpyStore, files: int) -> int:
     return sum(len(asset.data) for asset in assets if asset.media_type == 'application/json')
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_call_in_a_fork_stores_only_its_changes(make: MakeAgent, store: SpyStore) -> None:
     few, many = [await _stored_bytes(make, store, files) for files in (10, 80)]

@@ -304,6 +304,7 @@ async def test_each_step_with_a_tool_adds_two_commits(make: MakeAgent, store: Sp
     assert len(store.commits) == 2 + 2 * steps
 
 
+@pytest.mark.slow
 async def test_turn_costs_the_same_at_any_length_of_history(make: MakeAgent, store: SpyStore):
     """Statements and bytes of the 5th and the 60th turn; ids and numbers have a fixed length except for their digits."""
     agent = make(then=lambda messages, info: 'answer')

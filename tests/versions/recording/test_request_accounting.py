@@ -149,6 +149,7 @@ async def test_responses_are_billed_if_all_models_of_a_fallback_fail(store: SqlS
     assert await check(store, version, bill) == ['failed', 'failed']
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('attempts', [1, 3])
 async def test_truncated_response_is_billed_and_retried(store: SqlStore, attempts: int):
     bill = Bill(given=[7, 7, 7] if attempts == 3 else [7])
@@ -166,6 +167,7 @@ async def test_truncated_response_is_billed_and_retried(store: SqlStore, attempt
         assert await check(store, await turn_of(agent), bill) == ['failed', 'failed', 'answer']
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('summarizer', ['run', 'other', 'fallback', 'empty', 'none'])
 async def test_requests_of_a_summarizer_are_counted(store: SqlStore, summarizer: str):
     bill = Bill()
@@ -189,6 +191,7 @@ async def test_requests_of_a_summarizer_are_counted(store: SqlStore, summarizer:
     assert (await turn.replay()).difference is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(('second', 'made'), [('end', 'summary'), ('no 9', 'failed')])
 async def test_summaries_of_a_subagent_are_billed(store: SqlStore, second: str, made: str):
     bill = Bill()

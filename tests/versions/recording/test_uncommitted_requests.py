@@ -52,6 +52,7 @@ class City(BaseModel):
     name: str
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('output_type', [str, City])
 async def test_response_refused_by_a_validator_is_rejected(store: SqlStore, output_type: Any):
     bill = Bill()

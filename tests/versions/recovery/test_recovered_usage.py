@@ -318,6 +318,7 @@ _SLOW = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(('name', 'when', 'again'), [('short', 'dies_after', 0), *_SLOW])
 async def test_all_accounts_agree_after_a_crash_at_any_commit(name: str, when: str, again: int, tmp_path: Path) -> None:
     """At every commit at which a turn with subagents can crash, once or again while it is recovered, `version.usage`,
