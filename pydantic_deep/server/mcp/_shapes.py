@@ -170,6 +170,7 @@ class LoggedVersion(BaseModel):
 
     version: str
     parent: str | None
+    run: str | None
     kind: VersionKind
     state: VersionState
     branch: str
@@ -184,6 +185,8 @@ class Log(BaseModel):
 
     conversations: list[LoggedConversation] | None = None
     versions: list[LoggedVersion] | None = None
+    active_runs: list[str] | None = None
+    """The runs of the conversation that have not ended, oldest first, on the first page."""
     cursor: str | None
     """The cursor of the next page."""
 

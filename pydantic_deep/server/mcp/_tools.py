@@ -15,6 +15,7 @@ from pydantic_deep.server.access._ownership import Access, ServedVersion
 from pydantic_deep.server.http._errors import ServerError
 from pydantic_deep.server.routes import _approvals, _conversations, _turns, _versions
 from pydantic_deep.server.schemas._approvals import Answer
+from pydantic_deep.server.schemas._conversations import unfinished_ids
 from pydantic_deep.server.schemas._runs import NewTurn
 from pydantic_deep.server.schemas._versions import HeadChange
 from pydantic_deep.versions import TurnOptions
@@ -176,6 +177,7 @@ async def _log(call: Call, arguments: LogArguments) -> Result:
         LoggedVersion(
             version=item.id,
             parent=item.parent_id,
+            run=item.run_id,
             kind=item.kind,
             state=item.state,
             branch=item.branch,
@@ -186,7 +188,8 @@ async def _log(call: Call, arguments: LogArguments) -> Result:
         )
         for item in page.items
     ]
-    return Log(versions=versions, cursor=page.cursor)
+    active = None if cursor else await unfinished_ids(call.access.state, arguments.conversation)
+    return Log(versions=versions, active_runs=active, cursor=page.cursor)
 
 
 async def _diff(call: Call, arguments: DiffArguments) -> Result:
@@ -277,7 +280,7 @@ TOOLS: Final = {
         ),
         ServedTool(
             name='log',
-            description='List conversations, or the versions of one, newest first.',
+            description='List conversations, or the versions and active runs of one, newest first. Finds a run after a lost call.',
             scope='run',
             arguments=LogArguments,
             execute=_log,

@@ -1,52 +1,21 @@
-"""The `mcp` command: a stock client on its standard input and output, and a process that is killed in a run."""
+"""The `mcp` command: its streams, its options and the missing extra. `tests/server/mcp/test_kill.py` kills it."""
 
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
-import anyio
-import anyio.lowlevel
 import pytest
-from mcp import Client, StdioServerParameters
 
 from pydantic_deep.testing import ScriptedModel
-from tests.cli.conftest import PATIENCE_SECONDS, Invoke
+from tests.cli.conftest import Invoke
 
 MODULE = """
-import os
-from pathlib import Path
-
-import anyio
-import anyio.lowlevel
-from pydantic_ai.messages import ToolReturnPart
-
 from pydantic_deep import create_deep_agent
-from pydantic_deep.testing import ScriptedModel, call
+from pydantic_deep.testing import ScriptedModel
 
-
-def answer(messages, info):
-    done = any(isinstance(part, ToolReturnPart) for message in messages for part in message.parts)
-    return 'Done.' if done else call('step')
-
-
-async def step() -> str:
-    "Wait until the test continues it."
-    print('This line must not be on the wire.')
-    Path('pid').write_text(str(os.getpid()))
-    while not Path('continue').exists():
-        await anyio.sleep(0.01)
-    return 'stepped'
-
-
-agent = create_deep_agent(ScriptedModel(then=answer), name='analyst')
-agent.tool_plain(metadata={'effect': 'read'})(step)
+agent = create_deep_agent(ScriptedModel(), name='analyst')
 bad = {'a b': agent}
 """
 
@@ -109,44 +78,3 @@ def test_missing_extra_is_named(invoke: Invoke, monkeypatch: pytest.MonkeyPatch)
     result = invoke('mcp', '--store', 'memory:')
     assert result.exit_code == 2
     assert "pip install 'versioned-deep-agents[mcp,server]'" in result.stderr
-
-
-@asynccontextmanager
-async def connected(directory: Path) -> AsyncGenerator[Client]:
-    """Start the command in a process of its own, and connect a client to it."""
-    parameters = StdioServerParameters(
-        command=str(Path(sys.executable).with_name('pydantic-deep')),
-        args=['mcp', '--agents', 'house:agent', '--store', 'sqlite:///agents.db'],
-        cwd=directory,
-        env={**os.environ, 'PYTHONPATH': str(directory)},
-    )
-    async with Client(parameters) as client:
-        yield client
-
-
-async def call(client: Client, tool: str, **arguments: Any) -> Any:
-    result = await client.call_tool(tool, arguments)
-    assert not result.is_error, result.content
-    return result.structured_content
-
-
-@pytest.mark.slow
-@pytest.mark.anyio
-async def test_run_of_a_killed_process_continues_in_the_next_one(tmp_path: Path) -> None:
-    """After kill -9 in a call, the next process resumes the run, and `get_run` returns its end."""
-    (tmp_path / 'house.py').write_text(MODULE)
-    begun: Any = None
-    with anyio.fail_after(PATIENCE_SECONDS):
-        try:
-            async with connected(tmp_path) as client:
-                begun = await call(client, 'run', prompt='Go', wait_seconds=0)
-                while not (tmp_path / 'pid').exists():
-                    await anyio.lowlevel.checkpoint()
-                os.kill(int((tmp_path / 'pid').read_text()), signal.SIGKILL)
-        except* anyio.BrokenResourceError:
-            pass
-        assert begun['state'] == 'running'
-        (tmp_path / 'continue').touch()
-        async with connected(tmp_path) as client:
-            done = await call(client, 'get_run', run=begun['run'])
-    assert (done['state'], done['output']) == ('complete', 'Done.')

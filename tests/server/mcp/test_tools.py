@@ -287,6 +287,21 @@ async def test_log_has_pages(client: Client) -> None:
     assert 'cursor' not in second
 
 
+async def test_log_finds_the_runs_of_a_conversation(client: Client, gate: Gate) -> None:
+    """A client that has lost the result of `run` finds the run: while it is active, and by its versions."""
+    await start(client, 'hold', agent='writer', wait_seconds=0)
+    await gate.reached.wait()
+    [conversation] = result_of(await client.call_tool('log', {}))['conversations']
+    arguments = {'conversation': conversation['conversation']}
+    [active] = result_of(await client.call_tool('log', arguments))['active_runs']
+    gate.opened.set()
+    done = result_of(await client.call_tool('get_run', {'run': active}))
+    logged = result_of(await client.call_tool('log', arguments))
+    assert (done['state'], logged['versions'][0]['run'], logged['active_runs']) == ('complete', active, [])
+    later = result_of(await client.call_tool('log', {**arguments, 'limit': 1, 'cursor': '1'}))
+    assert 'active_runs' not in later
+
+
 # Refusals
 
 
