@@ -73,6 +73,21 @@ def test_optional_features_are_imported_lazily() -> None:
 
 
 @pytest.mark.slow
+def test_mcp_server_of_an_editor_imports_no_other_api() -> None:
+    """An editor starts the process and waits, so it has only the modules of the routes that are tools."""
+    program = (
+        'import sys, pydantic_deep.server.mcp.stdio\n'
+        "print(*[name for name in sys.modules if name.startswith('pydantic_deep.server.routes._')])\n"
+        "print(*[name for name in sys.modules if name in ('ag_ui', 'pydantic_deep.server.ui', 'pydantic_deep.server.compat')])\n"
+    )
+    ran = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True, check=True)
+    routes, others = ran.stdout.splitlines()
+    names = ('admin', 'approvals', 'archive', 'conversations', 'parameters', 'turns', 'versions')
+    assert sorted(routes.split()) == [f'pydantic_deep.server.routes._{name}' for name in names]
+    assert others == ''
+
+
+@pytest.mark.slow
 def test_import_reads_only_the_directory_of_the_package() -> None:
     """It opens no file and reads no environment variable. The directory is read for `_installation_check`."""
     program = f'{RECORD_IMPORT}\nimport pydantic_deep\nprint(seen)'

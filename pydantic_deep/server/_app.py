@@ -12,7 +12,6 @@ from starlette.middleware.cors import CORSMiddleware
 
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.store import SqlStore
-from pydantic_deep.versions import ConversationDirectories
 
 from ._agents import AnyAgent, check_agents
 from ._lifespan import serving
@@ -25,7 +24,6 @@ from .access._identity import Authenticate, Login, create_login
 from .http._body_limit import AmbiguousLengthCheck, BodyLimit
 from .http._errors import install_error_handlers
 from .http._security_headers import SecurityHeaders
-from .routes._routers import ROUTERS
 
 _UPLOAD = re.compile(r'/api/conversations/[^/]+/uploads/.+')
 
@@ -69,11 +67,11 @@ def create_app(
         InvalidAgentsError: An agent cannot be served.
         InvalidSettingsError: The environment contains invalid settings.
     """
+    from .routes._routers import ROUTERS  # half of the import time of the package, which only an application needs
+
     check_agents(agents, store)
     login = create_login(authenticate, login_url)
     settings = settings or load_settings()
-    if make_backend is None and settings.work_dir is not None:
-        make_backend = ConversationDirectories(settings.work_dir)
     metrics = ServerMetrics()
     app = FastAPI(
         title='pydantic-deep',

@@ -1,4 +1,4 @@
-"""The lifespan of an application: the state that it creates and closes, and the recovery of crashed runs."""
+"""The state of a server, with or without an application: opening, closing, and the recovery of crashed runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 
 import anyio
 from fastapi import FastAPI
@@ -16,6 +15,7 @@ from pydantic_deep.dispatch import Worker
 from pydantic_deep.repository import SqlRepository
 from pydantic_deep.store import SqlStore
 from pydantic_deep.streaming import EndEvent, ErrorEvent, StartEvent, StreamEvent
+from pydantic_deep.versions import ConversationDirectories
 from pydantic_deep.views import StoreReader
 
 from ._agents import AnyAgent
@@ -50,7 +50,37 @@ async def serving(
     make_deps: Callable[[], DeepAgentDeps] | None,
     make_backend: MakeBackend | None,
 ) -> AsyncGenerator[None]:
-    """Create the state of an application, and close it at the end: running turns get `shutdown_seconds`."""
+    """Open the state of an application, which its requests find there."""
+    async with open_state(agents, store, settings, metrics, make_deps=make_deps, make_backend=make_backend) as state:
+        app.state.server = state
+        try:
+            yield
+        finally:
+            app.state.server = None
+
+
+@asynccontextmanager
+async def open_state(
+    agents: Mapping[str, AnyAgent],
+    store: SqlStore,
+    settings: ServerSettings,
+    metrics: ServerMetrics,
+    *,
+    make_deps: Callable[[], DeepAgentDeps] | None = None,
+    make_backend: MakeBackend | None = None,
+) -> AsyncGenerator[ServerState]:
+    """Create the state of a server, and close it at the end: running turns get `shutdown_seconds`.
+
+    Args:
+        agents: The agents, which `check_agents` has accepted.
+        store: The store, which remains the caller's.
+        settings: The settings.
+        metrics: Counts the work of the server.
+        make_deps: As for `create_app`.
+        make_backend: As for `create_app`. By default, `ConversationDirectories` of the setting `work_dir`, if there is one.
+    """
+    if make_backend is None and settings.work_dir is not None:
+        make_backend = ConversationDirectories(settings.work_dir)
     async with AsyncExitStack() as stack:
         keys = await stack.enter_async_context(open_keys(store))
         prepared, audit = await stack.enter_async_context(open_audited_agents(agents, store, make_deps=make_deps))
@@ -65,7 +95,9 @@ async def serving(
         )
         dispatcher = await stack.enter_async_context(open_configured_dispatcher(settings))
         mirrors = RunMirrors(
-            store.queue, memory_bytes=settings.log_memory_bytes, load_events=partial(_events_of_ended, app)
+            store.queue,
+            memory_bytes=settings.log_memory_bytes,
+            load_events=lambda run_id: events_of_ended(state, run_id),
         )
         pool = RunPool(settings, metrics=metrics, mirrors=mirrors, dispatcher=dispatcher)
         runs = await stack.enter_async_context(pool)
@@ -93,7 +125,6 @@ async def serving(
             hands_over=dispatcher is not None or not settings.worker,
             make_backend=make_backend,
         )
-        app.state.server = state
         if settings.webhook_key is not None:
             sender = WebhookSender(store, webhooks, keys=keys, owner_key=OWNER, public_url=settings.public_url)
             await stack.enter_async_context(_sending(sender))
@@ -111,10 +142,7 @@ async def serving(
                 on_event=TakeoverAudit(audit, store, runs.tasks),
             )
             await stack.enter_async_context(_running(worker))
-        try:
-            yield
-        finally:
-            app.state.server = None
+        yield state
 
 
 @asynccontextmanager
@@ -139,9 +167,8 @@ async def _sending(sender: WebhookSender) -> AsyncGenerator[None]:
             group.cancel_scope.cancel()
 
 
-async def _events_of_ended(app: FastAPI, run_id: str) -> list[StreamEvent]:
+async def events_of_ended(state: ServerState, run_id: str) -> list[StreamEvent]:
     """Return the events of an ended run that has no log."""
-    state: ServerState = app.state.server
     stored = await load_run(state.store, state.runs, run_id)
     if stored is not None:
         return await stored_run_events(state.agents[stored.last.agent_name], stored)

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pydantic_deep.agent import create_deep_agent
 from pydantic_deep.cli._environment import Environment
-from pydantic_deep.cli.turn._models import choose_model, open_model
+from pydantic_deep.cli.configuration._served_configuration import load_served_configuration, print_ignored
+from pydantic_deep.cli.turn._served_agents import with_configuration
 
-from ._options import USAGE_ERROR_CODE, ModelOption, error_exit, exit_on_error
+from ._options import (
+    USAGE_ERROR_CODE,
+    McpConfigOption,
+    ModelOption,
+    NoProjectConfigOption,
+    error_exit,
+    exit_on_error,
+)
 from ._server import (
     EXIT_CODE_HELP,
     ConfigOption,
@@ -50,10 +59,13 @@ def _mcp(
             'approve, in forms of the client or with `pydantic-deep approvals`.',
         ),
     ] = False,
+    mcp_config: McpConfigOption = None,
+    no_project_config: NoProjectConfigOption = False,
     config: ConfigOption = None,
 ) -> None:
     """Serve agents over MCP on standard input and output, for editors and other agents."""
-    environment = context.find_object(Environment) or Environment()
+    # A terminal that controls the process belongs to the client, as for `acp`.
+    environment = replace(context.find_object(Environment) or Environment(), open_terminal=lambda: nullcontext(None))
     overrides = {'agents': agents, 'store': store, 'work_dir': work_dir, 'mcp_answers': allow_answers or None}
     with exit_on_error():
         settings = load_server_settings(config, overrides)
@@ -62,11 +74,17 @@ def _mcp(
         except ModuleNotFoundError as error:
             raise error_exit(str(error), USAGE_ERROR_CODE) from None
 
+        configured = load_served_configuration(
+            environment, mcp_config=mcp_config, no_project_config=no_project_config, model=model, is_mcp_server=True
+        )
+        capabilities = configured.capabilities
+        print_ignored(configured, has_own_agents=settings.agents is not None)
+
         async def work(served: Mapping[str, AnyAgent]) -> None:
-            async with open_served_store(settings, environment) as opened:
-                await serve_stdio(served, opened, settings, owner=environment.person)
+            async with (
+                with_configuration(served, configured.servers, capabilities) as ready,
+                open_served_store(settings, environment) as opened,
+            ):
+                await serve_stdio(ready, opened, settings, owner=environment.person)
 
-        def create_default() -> AnyAgent:
-            return create_deep_agent(open_model(choose_model(model, environment.variables), environment.models))
-
-        run_with_agents(work, settings, create_default)
+        run_with_agents(work, settings, configured.default_agent)

@@ -1,4 +1,4 @@
-"""The configuration of `serve` and `worker`: the files, variables and options of `chat`, for agents with many users."""
+"""The configuration of `serve`, `mcp` and `worker`: the files, variables and options of `chat`, for served agents."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pydantic_deep.cli.render._terminal_text import escape_invisible
 from pydantic_deep.cli.turn._models import choose_model, open_model
 from pydantic_deep.cli.turn._runtime import Extras, Output, open_mcp_servers, open_web
 from pydantic_deep.deps import DeepAgentDeps
-from pydantic_deep.mcp import McpServers
+from pydantic_deep.mcp import McpServer, McpServers
 from pydantic_deep.skills import SkillDirectory
 
 
@@ -33,6 +33,8 @@ class ServedConfiguration:
     servers: McpServers | None
     """The MCP servers, which all agents share; `None` for none."""
     environment: Environment
+    own_servers: Sequence[str] = ()
+    """The configured MCP servers that are left out, because they start this command again."""
 
     @property
     def capabilities(self) -> list[AbstractCapability[object]]:
@@ -73,6 +75,9 @@ class ServedConfiguration:
                 f'Not used: memory ({sources["memory"]}). It is the memory of one person; give agents with several '
                 'users a memory in Python, with a namespace for each owner.'
             )
+        for name in self.own_servers:
+            key = f'mcp_servers.{name}'
+            yield f'Not used: {key} ({sources[key]}). It starts `pydantic-deep mcp`, so the agents would call themselves.'
         own = [name for name in sources if name.startswith(('skills.', 'rules.')) and not self._is_remote(name)]
         if has_own_agents and own:
             found = ', '.join(f'{name} ({sources[name]})' for name in own)
@@ -89,6 +94,7 @@ def load_served_configuration(
     mcp_config: Sequence[Path] | None,
     no_project_config: bool,
     model: str | None = None,
+    is_mcp_server: bool = False,
 ) -> ServedConfiguration:
     """Return the configuration of the working directory for a server or a worker.
 
@@ -97,6 +103,8 @@ def load_served_configuration(
         mcp_config: Files with MCP servers.
         no_project_config: Whether to ignore the files of the project.
         model: The model that an option names.
+        is_mcp_server: Whether the process is an MCP server. Editors read `.mcp.json` too, so it may contain this command,
+            which then would start itself without end.
 
     Raises:
         ConfigurationError: A file is invalid, or those of the project are not trusted.
@@ -107,8 +115,22 @@ def load_served_configuration(
     )
     effective = anyio.run(load_configuration, options, environment)
     extras = effective.extras
-    servers = open_mcp_servers(extras, environment)
-    return ServedConfiguration(effective=effective, extras=extras, servers=servers, environment=environment)
+    own = [name for name, server in extras.mcp_servers.items() if is_mcp_server and _starts_mcp_server(server)]
+    extras = extras.only([name for name in extras.mcp_servers if name not in own])
+    return ServedConfiguration(
+        effective=effective,
+        extras=extras,
+        servers=open_mcp_servers(extras, environment),
+        environment=environment,
+        own_servers=own,
+    )
+
+
+def _starts_mcp_server(server: McpServer) -> bool:
+    """Return whether the command line of an MCP server is `pydantic-deep mcp`, directly or by a launcher such as `uvx`."""
+    words = ' '.join((server.command or '', *server.args)).split()
+    programs = [Path(word).stem for word in words]
+    return 'pydantic-deep' in programs and 'mcp' in words
 
 
 def print_ignored(configuration: ServedConfiguration, *, has_own_agents: bool) -> None:

@@ -9,8 +9,9 @@ import anyio
 from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 
-from pydantic_deep.server._agents import AnyAgent
-from pydantic_deep.server._app import create_app
+from pydantic_deep.server._agents import AnyAgent, check_agents
+from pydantic_deep.server._lifespan import open_state
+from pydantic_deep.server._metrics import ServerMetrics
 from pydantic_deep.server._settings import ServerSettings
 from pydantic_deep.server.access._identity import Identity, caller_of_host
 from pydantic_deep.server.access._ownership import Access
@@ -44,10 +45,10 @@ async def serve_stdio(
         stdin: The input, one message a line. Default: that of the process.
         stdout: The output. Default: that of the process.
     """
-    app = create_app(agents, store, settings)
+    check_agents(agents, store)
     caller = caller_of_host(Identity(owner=owner))
-    async with app.router.lifespan_context(app):
-        server = create_mcp_server(Access(state=app.state.server, caller=caller))
+    async with open_state(agents, store, settings, ServerMetrics()) as state:
+        server = create_mcp_server(Access(state=state, caller=caller))
         with open_input() if stdin is None else nullcontext(stdin) as lines:
             async with stdio_server(lines, stdout) as (read, write), anyio.create_task_group() as group:
                 forward, messages = anyio.create_memory_object_stream[SessionMessage | Exception]()

@@ -1,7 +1,8 @@
-"""The configuration files in `serve` and `worker`: the files, the order and the trust of `chat`."""
+"""The configuration files in `serve`, `mcp` and `worker`: the files, the order and the trust of `chat`."""
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -29,6 +30,8 @@ COMMANDS = [
     ('serve',),
     ('serve', '--agents', 'configured_fleet:agent'),
     ('worker', '--agents', 'configured_fleet:agent'),
+    ('mcp',),
+    ('mcp', '--agents', 'configured_fleet:agent'),
 ]
 WRITE = call('write_file', path='/a.txt', content='a')
 
@@ -57,10 +60,11 @@ class Served:
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch, work: Path) -> Served:
-    """The runs of the agents of a server or worker, instead of its work."""
+    """The runs of the agents of each command, instead of its work."""
     found = Served()
     monkeypatch.setattr('pydantic_deep.server.serve', found.note)
     monkeypatch.setattr('pydantic_deep.server.run_worker', found.note)
+    monkeypatch.setattr('pydantic_deep.server.mcp.stdio.serve_stdio', found.note)
     (work / 'configured_fleet.py').write_text(MODULE)
     monkeypatch.setattr(sys, 'path', [*sys.path])
     return found
@@ -95,14 +99,17 @@ def test_budget_of_the_project_limits_each_agent_once_trusted(
     assert (limited.measure, limited.limit) == ('tokens', 1)
 
 
-def test_default_agent_has_rules_skills_and_the_web(invoke: Invoke, start: Invoke, work: Path, served: Served) -> None:
+@pytest.mark.parametrize('command', ['serve', 'mcp'])
+def test_default_agent_has_rules_skills_and_the_web(
+    invoke: Invoke, start: Invoke, work: Path, served: Served, command: str
+) -> None:
     """The agent that is served without `--agents` is configured as that of `chat`."""
     skill = work / 'skills/tidy/SKILL.md'
     skill.parent.mkdir(parents=True)
     skill.write_text('---\nname: tidy\ndescription: Tidies notes.\n---\nTidy.\n')
     (work / 'pydantic-deep.toml').write_text('skills = ["skills"]\nweb = true\n[rules]\nwrite_file = true\n')
     invoke('config', 'trust', '--yes')
-    result = start('serve')
+    result = start(command)
     assert result.exit_code == 0, result.stderr
     assert isinstance(served.outputs[0], DeferredToolRequests)
     assert {'web_fetch', 'load_skill'} <= served.tools[0]
@@ -147,3 +154,23 @@ def test_rules_of_mcp_servers_apply_to_agents_from_python(
     invoke('config', 'trust', '--yes')
     result = start('serve', '--agents', 'configured_fleet:agent')
     assert 'Not used' not in result.stderr
+
+
+@pytest.mark.parametrize(
+    'server',
+    [
+        {'command': 'pydantic-deep', 'args': ['mcp', '--agents', 'house:agents']},
+        {'command': 'uvx', 'args': ['--from', 'versioned-deep-agents', '/bin/pydantic-deep', 'mcp']},
+        {'command': 'sh', 'args': ['-c', 'exec pydantic-deep mcp']},
+    ],
+)
+def test_mcp_server_does_not_start_itself(
+    invoke: Invoke, start: Invoke, work: Path, served: Served, server: dict[str, object]
+) -> None:
+    """Editors read `.mcp.json` too, so it may have the command `mcp`, which leaves itself out and says so."""
+    (work / '.mcp.json').write_text(json.dumps({'mcpServers': {'deep': server}}))
+    invoke('config', 'trust', '--yes')
+    result = start('mcp')
+    assert result.exit_code == 0, result.stderr
+    assert f'Not used: mcp_servers.deep ({work / ".mcp.json"}). It starts `pydantic-deep mcp`' in result.stderr
+    assert not [tool for tool in served.tools[0] if tool.startswith('deep')]

@@ -1,4 +1,4 @@
-"""MCP servers of `serve`, `worker` and `evals`, by the same option as for `run`."""
+"""MCP servers of `serve`, `mcp`, `worker` and `evals`, by the same option as for `run`."""
 
 from __future__ import annotations
 
@@ -54,13 +54,21 @@ def served(monkeypatch: pytest.MonkeyPatch, work: Path) -> list[list[str]]:
 
     monkeypatch.setattr('pydantic_deep.server.serve', note)
     monkeypatch.setattr('pydantic_deep.server.run_worker', note)
+    monkeypatch.setattr('pydantic_deep.server.mcp.stdio.serve_stdio', note)
     (work / 'mcp_fleet.py').write_text(MODULE)
     monkeypatch.setattr(sys, 'path', [*sys.path])
     return found
 
 
 @pytest.mark.parametrize(
-    'command', [('serve',), ('serve', '--agents', 'mcp_fleet:agent'), ('worker', '--agents', 'mcp_fleet:agent')]
+    'command',
+    [
+        ('serve',),
+        ('serve', '--agents', 'mcp_fleet:agent'),
+        ('worker', '--agents', 'mcp_fleet:agent'),
+        ('mcp',),
+        ('mcp', '--agents', 'mcp_fleet:agent'),
+    ],
 )
 def test_agents_of_a_server_and_a_worker_have_the_servers(
     invoke: Invoke, work: Path, mcp_file: Path, served: list[list[str]], command: tuple[str, ...]

@@ -18,7 +18,8 @@ from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep import create_deep_agent
 from pydantic_deep.dispatch import DispatcherUnavailableError, InProcessDispatcher
-from pydantic_deep.server import AnyAgent, ServerSettings, _dispatcher, _lifespan
+from pydantic_deep.server import AnyAgent, ServerSettings, _dispatcher
+from pydantic_deep.server._lifespan import events_of_ended
 from pydantic_deep.server.routes import _turns
 from pydantic_deep.server.runs import _mirrors
 from pydantic_deep.server.runs._event_stream import RESET, log_frames
@@ -442,7 +443,7 @@ async def test_server_with_a_dispatcher_queues_its_runs(serve: Serve, monkeypatc
     async with serve(settings=settings) as served, served.client(await served.key()) as client:
         created = await client.post('/api/conversations', json={'agent': 'analyst'})
         turn = await client.post(f'/api/conversations/{created.json()["id"]}/turns', json={'prompt': 'Hi'})
-        events = await _lifespan._events_of_ended(served.app, turn.json()['id'])  # pyright: ignore[reportPrivateUsage]
+        events = await events_of_ended(served.state, turn.json()['id'])
 
     assert opened == ['temporal://x:1/default']
     assert turn.json()['output'] == 'You said: Hi'
