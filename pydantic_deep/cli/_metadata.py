@@ -8,5 +8,8 @@ DIRECTORY = 'directory'
 SETTINGS = 'settings'
 """The key of the settings of the agent."""
 
+TITLE = 'title'
+"""The key of the first line of the first prompt of a conversation, or of an editor's session that forked it."""
+
 SESSION = 'session'
 """The key of the id of the editor's session that created a version (`pydantic-deep acp`)."""

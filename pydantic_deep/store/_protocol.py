@@ -85,6 +85,21 @@ class Store(Protocol):
         """
         ...
 
+    async def newest_by_metadata(
+        self, key: str, filter: VersionFilter = ..., *, limit: int = 100, before: int | None = None
+    ) -> list[VersionRecord]:
+        """Return the newest version for each value of a metadata key, newest first, in one query.
+
+        Of versions without the key, it is the newest one of each conversation.
+
+        Args:
+            key: The metadata key.
+            filter: The conditions that a version must meet.
+            limit: Maximum number of versions.
+            before: As for `versions`. A value with a newer version is not in a later page.
+        """
+        ...
+
     async def count(self, filter: VersionFilter = ...) -> int:
         """Return the number of versions."""
         ...

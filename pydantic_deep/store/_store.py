@@ -165,6 +165,16 @@ class SqlStore(AsyncResource):
             await self._verify_table('conversation')
         return versions
 
+    async def newest_by_metadata(
+        self, key: str, filter: VersionFilter = _EVERYTHING, *, limit: int = 100, before: int | None = None
+    ) -> list[VersionRecord]:
+        """Return the newest version for each value of a metadata key, or of each conversation without it."""
+        check_page(limit=limit, offset=0)
+        check_texts([key])
+        _check_filter(filter)
+        await self._check_counts('version', 'config', 'config_field')
+        return await self._engine.read(partial(_reads.newest_by_metadata, key, filter, limit, before))
+
     async def count(self, filter: VersionFilter = _EVERYTHING) -> int:
         """Return the number of versions."""
         _check_filter(filter)
@@ -603,7 +613,9 @@ def _check_filter(filter: VersionFilter) -> None:
         name=filter.name, exact_name=filter.exact_name, agent_name=filter.agent_name, model=filter.model,
         conversation_id=filter.conversation_id, run_id=filter.run_id,
     )  # fmt: skip
-    check_texts([*(filter.metadata or ()), *(filter.kinds or ()), *(filter.states or ())])
+    check_texts(
+        [*(filter.metadata or ()), *(filter.metadata_keys or ()), *(filter.kinds or ()), *(filter.states or ())]
+    )
 
 
 def _parents_first(runs: Sequence[RunRecord]) -> list[RunRecord]:

@@ -8,13 +8,9 @@ from typing import Final
 
 from acp.schema import ListSessionsResponse, SessionInfo
 
-from pydantic_deep.cli._metadata import DIRECTORY, SESSION
-from pydantic_deep.cli.history._reader import VersionReader
-from pydantic_deep.cli.history._revisions import Revisions
-from pydantic_deep.cli.render._log import PROMPT_CHARS, summarize
-from pydantic_deep.cli.render._terminal_text import first_line
+from pydantic_deep.cli._metadata import DIRECTORY, SESSION, TITLE
 from pydantic_deep.errors import DeepAgentError
-from pydantic_deep.store import Store, VersionFilter, VersionRecord
+from pydantic_deep.store import Store, VersionFilter, VersionRecord, utc_datetime
 
 MAX_SESSIONS: Final = 100
 """Maximum number of sessions that `session/list` returns at once. The cursor of the response leads to older ones."""
@@ -32,39 +28,29 @@ class SessionNotFoundError(DeepAgentError, LookupError):
 
 
 async def list_stored(store: Store, directory: Path | None, cursor: str | None) -> ListSessionsResponse:
-    """Return the sessions of a directory, or of all directories, those that started last first.
+    """Return the sessions of a directory, or of all directories, those that were used last first.
 
     Raises:
         InvalidSessionError: The cursor is not one of a response.
     """
-    starts = VersionFilter(
-        kinds=('root', 'edit'),  # a conversation starts with a root, and a fork with an edit of its metadata
-        metadata=None if directory is None else {DIRECTORY: str(directory)},
+    filter = VersionFilter(
+        metadata_keys=(DIRECTORY,), metadata=None if directory is None else {DIRECTORY: str(directory)}
     )
-    before = _number(cursor)
-    shown: dict[str, VersionRecord] = {}
-    while len(shown) < MAX_SESSIONS:
-        page = await store.versions(starts, limit=MAX_SESSIONS - len(shown), before=before)
-        for record in page:
-            newest = await _newest_since(store, record)
-            if newest is not None:
-                shown[session_of(record)] = newest
-        if not page:
-            break
-        before = page[-1].number
-    reader = VersionReader(revisions=Revisions(store=store, directory=''))
-    versions = await reader.views.versions(list(shown.values()))
+    page = await store.newest_by_metadata(SESSION, filter, limit=MAX_SESSIONS, before=_number(cursor))
     return ListSessionsResponse(
-        sessions=[
-            SessionInfo(
-                session_id=id,
-                cwd=str(metadata_of(record)[DIRECTORY]),
-                title=first_line(version.name or summarize(version), PROMPT_CHARS),
-                updated_at=version.created_at.isoformat(),
-            )
-            for (id, record), version in zip(shown.items(), versions, strict=True)
-        ],
-        next_cursor=str(before) if len(shown) == MAX_SESSIONS else None,
+        sessions=[_session_info(record) for record in page if record.kind != 'root'],  # a root is no turn
+        next_cursor=str(page[-1].number) if len(page) == MAX_SESSIONS else None,
+    )
+
+
+def _session_info(newest: VersionRecord) -> SessionInfo:
+    """Return the session whose newest version this is."""
+    metadata = metadata_of(newest)
+    return SessionInfo(
+        session_id=session_of(newest),
+        cwd=str(metadata[DIRECTORY]),
+        title=newest.name or str(metadata.get(TITLE, '')) or None,
+        updated_at=utc_datetime(newest.created_at).isoformat(),
     )
 
 
@@ -75,18 +61,6 @@ async def find_newest(store: Store, id: str) -> VersionRecord | None:
         return newest[0]
     stored = await store.conversation(id)
     return None if stored is None or stored.head_id is None else await store.version(stored.head_id)
-
-
-async def _newest_since(store: Store, start: VersionRecord) -> VersionRecord | None:
-    """Return the newest version of the session that a version starts; `None` if it starts none with a turn."""
-    if not isinstance(metadata_of(start).get(DIRECTORY), str):
-        return None
-    id = session_of(start)
-    starts = VersionFilter(kinds=('root', 'edit'), metadata={SESSION: id})
-    last = await store.versions(starts, limit=1)
-    is_start = last[0].id == start.id if last else start.kind == 'root'
-    newest = await find_newest(store, id) if is_start else None
-    return None if newest is None or newest.kind == 'root' else newest
 
 
 def directory_of(cwd: str) -> Path:

@@ -17,9 +17,10 @@ from pydantic_ai.models import Model
 from pydantic_ai.usage import RunUsage
 
 from pydantic_deep.approvals import Deny
-from pydantic_deep.cli._metadata import DIRECTORY, SETTINGS
+from pydantic_deep.cli._metadata import DIRECTORY, SESSION, SETTINGS, TITLE
 from pydantic_deep.cli.history._revisions import Revisions
 from pydantic_deep.cli.render._ids import short_id
+from pydantic_deep.cli.render._terminal_text import first_line
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.store import Commit, Store, VersionNotFoundError, VersionRecord, new_id
@@ -34,6 +35,9 @@ from ._size_check import fits_in_versions
 
 Version = AgentVersion[DeepAgentDeps, Output]
 """A version that the command line created."""
+
+MAX_TITLE_CHARS = 200
+"""Maximum length of the title of a conversation in its metadata, as that of a prompt in the log."""
 
 ABANDONED_REASON = 'The turn was stopped, and the person went on without this call.'
 """The recorded reason for denying pending calls when the user continues with another prompt."""
@@ -179,14 +183,20 @@ class Conversation:
             await self._mark_workspace(self.tip)
         return self.tip
 
-    async def prepare_turn(self) -> Version:
-        """Return the version that the next turn continues, with the current settings in its metadata."""
+    async def prepare_turn(self, prompt: str = '') -> Version:
+        """Return the version that the next turn continues, with the current settings in its metadata.
+
+        Args:
+            prompt: The prompt of the turn, which becomes the title of a new conversation or session.
+        """
+        title = {TITLE: first_line(prompt, MAX_TITLE_CHARS)}
         if self.tip is None:
-            self.tip = await self._create()
+            self.tip = await self._create({**self.metadata, **title})
         if self.is_in_directory:
             await self._mark_workspace(self.tip)
         known: dict[str, object] = json.loads(self.tip.record.metadata)
-        if known != (wanted := {**known, **self.metadata}):
+        is_fork = self.metadata.get(SESSION) not in (None, known.get(SESSION, self.tip.conversation_id))
+        if known != (wanted := {**known, **self.metadata, **(title if is_fork else {})}):
             self.tip = await self.tip.with_metadata(wanted)
             if self.is_in_directory:
                 await self._mark_workspace(self.tip)
@@ -238,7 +248,7 @@ class Conversation:
         """Start a new conversation with the next turn."""
         self.tip, self.is_in_directory = None, True
 
-    async def _create(self) -> Version:
+    async def _create(self, metadata: Mapping[str, object]) -> Version:
         backend = self.runtime.backend
         if self.is_persistent and not await fits_in_versions(backend):
             backend.leave_unversioned()
@@ -246,7 +256,7 @@ class Conversation:
             if isinstance(backend, (UnversionedBackend, UnversionedSandbox)):
                 warnings.simplefilter('ignore', UnversionedFilesWarning)  # the end of the turn reports it
             return await self.versions.create(
-                metadata=self.metadata,
+                metadata=metadata,
                 backend=backend,
                 deps=self.runtime.deps,
                 instructions=() if self.instructions is None else self.instructions,

@@ -179,7 +179,8 @@ class _TurnRunner:
         self._show(StartEvent(model=runtime.model, prompt=shown, directory=runtime.directory))
         error: Exception | None = None
         try:
-            await self._work(task if plan is None else with_plan_mode(task, is_on=plan), branch, paused, suspended_id)
+            prompt = task if plan is None else with_plan_mode(task, is_on=plan)
+            await self._work(prompt, shown, branch, paused, suspended_id)
         except EXPECTED_ERRORS as caught:
             error = caught
         except Exception as caught:
@@ -192,11 +193,13 @@ class _TurnRunner:
             end=end, error=error_event, has_answered=bool(self._answered), has_next_command=has_next_command
         )
 
-    async def _work(self, task: Prompt, branch: str | None, version: Version | None, suspended_id: str | None) -> None:
+    async def _work(
+        self, task: Prompt, title: str, branch: str | None, version: Version | None, suspended_id: str | None
+    ) -> None:
         """Run the agent until it answers or its pending calls stay undecided."""
         conversation = self._conversation
         if version is None:
-            self._base = await conversation.prepare_turn()
+            self._base = await conversation.prepare_turn(title)
             self._start_counting(self._base.usage)
             version = await self._run(
                 self._base.advance_stream(

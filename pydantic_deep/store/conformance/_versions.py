@@ -137,10 +137,29 @@ class VersionRules(StoreRules):
             (VersionFilter(metadata={'c': 1}), []),
             (VersionFilter(metadata={'d': None}), [root]),
             (VersionFilter(metadata={'e': None}), []),
+            (VersionFilter(metadata_keys=['a']), [step, root]),
+            (VersionFilter(metadata_keys=['a', 'd']), [root]),
+            (VersionFilter(metadata_keys=['e']), []),
             (VersionFilter(name='3', kinds=['turn'], since=0, conversation_id=dialogue.id), [turn]),
         ):
             assert await dialogue.store.versions(filter) == expected, filter
             assert await dialogue.store.count(filter) == len(expected), filter
+
+    async def test_newest_versions_are_those_of_each_value_of_a_key(self, dialogue: Dialogue) -> None:
+        """Without the key, a conversation counts as a value. Pages go by the newest versions."""
+        store = dialogue.store
+        root = await dialogue.begin(metadata='{"a": 1}')
+        first = await dialogue.add(root, b'1', metadata='{"a": 1, "s": "x"}')
+        second = await dialogue.add(first, b'2', metadata='{"a": 1, "s": "y"}')
+        third = await dialogue.add(second, b'3', metadata='{"s": "x"}')
+        other = await Dialogue(store).begin()
+        assert await store.newest_by_metadata('s') == [other, third, second, root]
+        assert await store.newest_by_metadata('s', limit=2) == [other, third]
+        assert await store.newest_by_metadata('s', limit=2, before=third.number) == [second, root]
+        assert await store.newest_by_metadata('s', before=second.number) == [root]
+        assert await store.newest_by_metadata('s', VersionFilter(metadata={'a': 1})) == [second, first, root]
+        assert await store.newest_by_metadata('s', VersionFilter(metadata_keys=['s'])) == [third, second]
+        assert await store.newest_by_metadata('t', VersionFilter(kinds=['turn'])) == [third]
 
     async def test_texts_of_filters_are_literal(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin(name='plain')

@@ -119,6 +119,29 @@ def versions(filter: VersionFilter, limit: int, offset: int, before: int | None)
     return [_rows.version_from(row) for row in rows]
 
 
+def newest_by_metadata(
+    key: str, filter: VersionFilter, limit: int, before: int | None
+) -> Operation[list[VersionRecord]]:
+    """Read the newest version for each value of a metadata key, or of each conversation without it, newest first."""
+    configs, values = _configs(filter)
+    where = [f'v.config IN ({configs})'] if configs else []
+    where += _conditions(filter, values)
+    values.append(key)
+    newest = (
+        'SELECT MAX(v.number) FROM version v LEFT JOIN config_field g ON g.config = v.config'
+        f' AND g.name = ?{len(values)}{_all(where)} GROUP BY COALESCE(g.value, CAST(v.conversation AS TEXT))'
+    )
+    older = ''
+    if before is not None:
+        values.append(before)
+        older = f' AND v.number < ?{len(values)}'
+    yield from _check_versions(filter)
+    values.append(limit)
+    page = f' WHERE v.number IN ({newest}){older} ORDER BY v.number DESC LIMIT ?{len(values)}'
+    rows = yield Statement(_SELECT + page, values)
+    return [_rows.version_from(row) for row in rows]
+
+
 def _check_versions(filter: VersionFilter) -> Operation[None]:
     """Verify that no version is missing from the conversation that a filter names, directly or by a run."""
     ids = [_keys.pack_id(filter.conversation_id)] if filter.conversation_id is not None else []
@@ -167,6 +190,9 @@ def _configs(filter: VersionFilter) -> tuple[str, list[Value]]:
             'EXISTS (SELECT 1 FROM config_field f WHERE f.config = c.number'
             f' AND f.name = ?{len(values) - 1} AND f.value = ?{len(values)})'
         )
+    for key in filter.metadata_keys or ():
+        values.append(key)
+        where.append(f'EXISTS (SELECT 1 FROM config_field f WHERE f.config = c.number AND f.name = ?{len(values)})')
     return f'SELECT c.number FROM config c{_all(where)}' if where else '', values
 
 

@@ -134,6 +134,8 @@ class VersionFilter:
     """The whole `model` of the version, as `provider:name`."""
     metadata: Mapping[str, str | int | float | bool | None] | None = None
     """Required values of metadata keys."""
+    metadata_keys: Sequence[str] | None = None
+    """Metadata keys that must be present, with any value."""
     conversation_id: str | None = None
     """The conversation of the versions."""
     run_id: str | None = None

@@ -15,13 +15,15 @@ from pydantic_ai import Agent
 from pydantic_ai.messages import ThinkingPart
 
 from pydantic_deep.cli.acp._mcp_servers import with_mcp_servers
+from pydantic_deep.cli.acp._stored_sessions import list_stored
 from pydantic_deep.cli.turn._runtime import Extras, Settings
 from pydantic_deep.mcp import McpServer
-from pydantic_deep.store import VersionFilter, open_store
+from pydantic_deep.store import SqlStore, VersionFilter, open_engine, open_store
 from pydantic_deep.testing import ScriptedModel, call
 from pydantic_deep.versions import VersionedAgent
 from tests.cli.acp.conftest import Connect, Stalled
 from tests.cli.acp.test_session import EDIT, PIXEL, PLAN, READ, WRITE, contents
+from tests.versions.conftest import CountingEngine
 
 
 async def test_initialize_offers_what_the_agent_can_do(connect: Connect) -> None:
@@ -120,7 +122,7 @@ async def test_a_loaded_session_works_in_the_directory(connect: Connect, work: P
 
 
 async def test_list_returns_the_newest_sessions_with_titles(connect: Connect, work: Path, tmp_path: Path) -> None:
-    """Sessions have their directory, their last prompt and a time; sessions without a turn are not stored."""
+    """Sessions have their directory, their first prompt and a time; sessions without a turn are not stored."""
     other = tmp_path / 'other'
     other.mkdir()
     async with connect(ScriptedModel('One.', 'Two.')) as editor:
@@ -134,6 +136,35 @@ async def test_list_returns_the_newest_sessions_with_titles(connect: Connect, wo
         ]
         assert listed[0].updated_at is not None
         assert [info.title for info in (await editor.connection.list_sessions(cwd=str(work))).sessions] == ['First.']
+
+
+async def test_list_of_many_sessions_needs_as_many_queries_as_a_short_one(
+    connect: Connect, work: Path, tmp_path: Path
+) -> None:
+    """The queries of a page are counted at the database, for one session and for five."""
+    counts: list[int] = []
+    async with connect(ScriptedModel(*['Done.'] * 5)) as editor:
+        for number in range(5):
+            await editor.prompt(await editor.open(work), f'Prompt {number}.')
+            engine = CountingEngine(await open_engine(f'sqlite:///{tmp_path / "agents.db"}'))
+            async with SqlStore(engine) as store:
+                engine.reads.clear()
+                assert len((await list_stored(store, work, None)).sessions) == number + 1
+                counts.append(len(engine.reads))
+    assert counts == [4] * 5  # the page, and the checks that no row of its three tables is missing
+
+
+async def test_a_fork_has_a_title_of_its_own(connect: Connect, work: Path) -> None:
+    """The title of a session is its first prompt, also after it was loaded; a fork is named by its own first prompt."""
+    async with connect(ScriptedModel('One.', 'Two.', 'Three.')) as editor:
+        session = await editor.open(work)
+        await editor.prompt(session, 'First.')
+        fork = (await editor.connection.fork_session(cwd=str(work), session_id=session)).session_id
+        await editor.prompt(fork, 'Fork.\nMore.')
+        await editor.connection.load_session(cwd=str(work), session_id=session)
+        await editor.prompt(session, 'Later.')
+        listed = (await editor.connection.list_sessions()).sessions
+    assert [(info.session_id, info.title) for info in listed] == [(session, 'First.'), (fork, 'Fork.')]
 
 
 async def test_list_returns_pages_with_each_session_once(
