@@ -268,6 +268,8 @@ async def _opened(
         try:
             yield turn
         except BaseException as error:
+            with anyio.CancelScope(shield=True):
+                await recorder.end_lost()
             if not recording.is_begun:  # such as for an unknown model: no recorder has observed the run
                 await _end_unbegun(session, request, run, error)
             elif not recording.is_ended:

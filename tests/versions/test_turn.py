@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +27,7 @@ from pydantic_deep.store import (
 )
 from pydantic_deep.testing import Answer, ScriptedModel, call
 from pydantic_deep.versions import AgentVersion, Recorder, VersionedAgent, workspace_key
+from tests.turn.cancellation import Interruption
 
 from .conftest import MakeAgent, SpyStore
 
@@ -39,6 +41,17 @@ def returns(messages: list[ModelMessage]) -> list[ToolReturnPart]:
 
 async def newest(agent: VersionedAgent[Any, Any]) -> AgentVersion[Any, Any]:
     return (await agent.list(limit=1))[0]
+
+
+async def test_turn_that_is_cancelled_at_any_await_has_an_end(make_plain: MakeAgent, store: SpyStore) -> None:
+    """Its run ends in the store, so that no other process resumes it."""
+    agent, interruption = make_plain(then=lambda messages, info: 'done'), Interruption()
+    root = await agent.create()
+    while interruption.position <= interruption.count:
+        interruption.position += 1
+        with suppress(asyncio.CancelledError):
+            await interruption.run(root.advance('go'))
+        assert await store.runs(states=['running']) == [], interruption.position
 
 
 async def test_arguments_are_parsed_only_when_the_tool_runs(make_plain: MakeAgent):

@@ -344,7 +344,7 @@ class EditorSession(ChatSession):
         workspace = end.workspace
         if workspace is not None and not workspace.is_in_directory and end.version_id is not None:
             self.warn(f'{WORKED_ON_COPY} /rewind {short_id(end.version_id)}')
-        # A cancellation while the end is being stored leaves the run suspended, and is a cancellation for the editor.
+        # The protocol requires this reason for a cancelled prompt, whatever its abort raises.
         reason = stop_reason(end, error) or ('cancelled' if self._current.token.cancelled else None)
         if error is not None and reason != 'cancelled':
             if reason is None:

@@ -426,17 +426,26 @@ class Recorder(AbstractCapability[object]):
         await self._stop_lost()
 
     async def _stop_lost(self) -> None:
-        """End the runs of subagents whose calls have ended.
+        """End the runs of subagents whose calls have ended."""
+        await _end(self._child_tasks)
 
-        pydantic-ai raises for a run that is cancelled while it begins, but leaves the task that wraps the run waiting
-        forever (`_run_lifecycle_hooks`: a cancellation between `_run_ready` and its body).
-        """
-        if lost := [*self._child_tasks]:
-            for task in lost:
-                task.cancel()
-            await asyncio.wait(lost)
+    async def end_lost(self) -> None:
+        """End the run, if pydantic-ai has raised its error but has not ended it."""
+        await _end(self._sibling_tasks)
 
     async def _abandon(self, recording: RecordedRun, error: BaseException, unsaved: Exception) -> None:
         """Mark a run as failed if its end cannot be encoded, so that it does not count as running."""
         await recording.end_without_version('failed', error)
         error.add_note(f'The run is stored up to version {recording.tip.id}; the rest cannot be stored: {unsaved}')
+
+
+async def _end(lost: Sequence[asyncio.Task[object]]) -> None:
+    """End the tasks that wrap runs which are over.
+
+    pydantic-ai raises for a run that is cancelled while it begins, but leaves the task that wraps the run waiting forever
+    (`_run_lifecycle_hooks`: a cancellation between `_run_ready` and its body).
+    """
+    if tasks := [*lost]:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)

@@ -19,9 +19,10 @@ from acp.helpers import (
     resource_link_block,
     text_block,
 )
+from acp.schema import StopReason
 from inline_snapshot import snapshot
 from pydantic_ai import RunCancelled, UserError
-from pydantic_ai.exceptions import ModelConnectionError
+from pydantic_ai.exceptions import ModelConnectionError, ModelHTTPError
 from pydantic_ai.messages import (
     BinaryContent,
     ModelMessage,
@@ -32,11 +33,14 @@ from pydantic_ai.messages import (
 from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep.cli.acp._cancellation import Cancellation
-from pydantic_deep.cli.acp._session import stop_reason
+from pydantic_deep.cli.acp._prompts import EditorPrompt
+from pydantic_deep.cli.acp._session import EditorSession, stop_reason
 from pydantic_deep.skills import Skills
+from pydantic_deep.store import open_store
 from pydantic_deep.streaming import EndEvent, ErrorEvent
 from pydantic_deep.testing import ScriptedModel, call
 from tests.cli.acp.conftest import Connect, FakeEditor, Stalled
+from tests.turn.cancellation import Interruption
 
 PLAN = [{'content': 'Write it', 'status': 'in_progress'}]
 WRITE = call('write_file', path='/new.txt', content='new\n')
@@ -537,6 +541,59 @@ async def test_cancel_at_any_moment(connect: Connect, work: Path) -> None:
         assert (await editor.prompt(session, 'Write.')).stop_reason == 'end_turn'
     assert 'cancelled' in reasons
     assert set(reasons) <= {'cancelled', 'end_turn'}
+
+
+@pytest.mark.slow
+async def test_cancel_at_each_await_of_a_turn(
+    connect: Connect, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until the turn is stored, the stop reason is `cancelled`, never an error. After that it is `end_turn`.
+
+    No run stays unfinished: the next process would resume it.
+    """
+    interruption, answer, reasons = Interruption(), EditorSession.answer, list[str]()
+
+    async def interrupted(session: EditorSession, prompt: EditorPrompt) -> StopReason:
+        return await interruption.run(answer(session, prompt), session.cancel)
+
+    # The protocol cannot say at which await a message arrives.
+    monkeypatch.setattr(EditorSession, 'answer', interrupted)
+    async with connect(ScriptedModel(then=_read_and_answer)) as editor:
+        session = await editor.open(work)
+        while interruption.position <= interruption.count:
+            interruption.position += 1
+            reasons.append((await editor.prompt(session, 'Go.')).stop_reason)
+        interruption.position = 0
+        assert (await editor.prompt(session, 'Go on.')).stop_reason == 'end_turn'
+        async with open_store(f'sqlite:///{tmp_path / "agents.db"}') as store:
+            assert await store.runs(states=['running']) == []
+    first_end = reasons.index('end_turn')
+    assert set(reasons[:first_end]) == {'cancelled'}
+    assert set(reasons[first_end:]) == {'end_turn'}
+
+
+def _read_and_answer(messages: list[ModelMessage], info: AgentInfo) -> Any:
+    is_prompt = any(isinstance(part, UserPromptPart) for part in messages[-1].parts)
+    return READ if is_prompt else 'Done.'
+
+
+async def test_cancelled_turn_that_fails_is_cancelled(connect: Connect, work: Path) -> None:
+    """The protocol requires this reason whatever the abort of a prompt raises."""
+    asked = anyio.Event()
+
+    async def fail(messages: list[ModelMessage], info: AgentInfo) -> str:
+        asked.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            raise ModelHTTPError(400, 'm')
+
+    async with connect(ScriptedModel(fail, 'Next.')) as editor:
+        session = await editor.open(work)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_cancel_after, editor, session, asked)
+            assert (await editor.prompt(session, 'Go.')).stop_reason == 'cancelled'
+        assert (await editor.prompt(session, 'Go on.')).stop_reason == 'end_turn'
 
 
 async def _allow(*_: object) -> str:
