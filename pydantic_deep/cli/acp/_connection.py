@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import selectors
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any, BinaryIO, Final, Protocol, cast
@@ -153,13 +154,15 @@ async def open_pipes(incoming: BinaryIO, outgoing: BinaryIO) -> LineTransport:
     """Return the transport for two pipes, sockets or terminals.
 
     Raises:
-        NoPipeError: One of them is a file.
+        NoPipeError: One of them is a file, or the input is `/dev/null`.
     """
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=MAX_LINE_BYTES)
     try:
-        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), incoming)
+        with selectors.DefaultSelector() as selector:  # asyncio accepts `/dev/null`, and then waits forever
+            selector.register(incoming, selectors.EVENT_READ)
         transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, outgoing)
+        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), incoming)
     except (OSError, ValueError) as error:
         raise NoPipeError(
             f'Standard input and output are no pipes ({error}). Let an editor start this command: it opens them.'

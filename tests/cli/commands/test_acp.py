@@ -124,10 +124,11 @@ def test_an_unusable_store_is_an_error_of_each_request(invoke: Invoke) -> None:
     assert answer['error']['message'] in result.output
 
 
-def test_streams_that_are_no_pipes_are_refused(invoke: Invoke, tmp_path: Path) -> None:
+@pytest.mark.parametrize('name', ['file', os.devnull])
+def test_streams_that_are_no_pipes_are_refused(invoke: Invoke, tmp_path: Path, name: str) -> None:
     """Without pipes the command exits with an error that says what to do."""
     kept = os.dup(0)
-    nothing = os.open(tmp_path / 'file', os.O_RDONLY | os.O_CREAT)
+    nothing = os.open(tmp_path / name, os.O_RDONLY | os.O_CREAT)
     os.dup2(nothing, 0)
     try:
         result = invoke('acp', model=ScriptedModel())
