@@ -31,7 +31,20 @@ FORM: Final[dict[str, Any]] = {
     },
     'required': ['decision'],
 }
-"""The form. Other decisions are possible on the page, with the command line, and with the tool `answer_approval`."""
+"""The form of an approval. Other decisions are possible on the page, at the command line, and with `answer_approval`."""
+
+QUESTION_FORM: Final[dict[str, Any]] = {
+    'type': 'object',
+    'properties': {
+        'answer': {
+            'type': 'string',
+            'title': 'Answer',
+            'description': 'If there are several fields: a line `name: value` for each, or JSON.',
+        }
+    },
+    'required': ['answer'],
+}
+"""The form of a question. A question can be declined elsewhere."""
 
 
 async def finish(call: Call, run_id: str, *, seconds: float) -> RunResult | InputRequiredResult:
@@ -79,7 +92,7 @@ async def _ask_for_all(call: Call, pending: Sequence[PendingCall]) -> str | None
     resumed: str | None = None
     for shown in pending:
         try:
-            answer = _answer_of(shown, await call.session.elicit_form(_message(shown), FORM, call.request_id))
+            answer = _answer_of(shown, await call.session.elicit_form(_message(shown), _form(shown), call.request_id))
         except MCPError:  # the client cannot show the form now: the approval stays pending
             return None
         if answer is None:
@@ -112,7 +125,9 @@ def _ask_by_result(run_id: str, pending: Sequence[PendingCall]) -> InputRequired
     """Return the result that asks the client for answers and for a repetition of the call."""
     return InputRequiredResult(
         input_requests={
-            _key(shown): ElicitRequest(params=ElicitRequestFormParams(message=_message(shown), requested_schema=FORM))
+            _key(shown): ElicitRequest(
+                params=ElicitRequestFormParams(message=_message(shown), requested_schema=_form(shown))
+            )
             for shown in pending
         },
         request_state=run_id,
@@ -125,11 +140,15 @@ def _key(pending: PendingCall) -> str:
 
 
 def _answer_of(pending: PendingCall, result: ElicitResult) -> Answer | None:
-    """Return the answer in a filled form; `None` if it was dismissed, or has no decision.
+    """Return the answer in a filled form; `None` if it was dismissed, or has neither a decision nor an answer.
 
     A dismissed form leaves the approval pending: it is no decision about the call.
     """
     content = result.content or {}
+    if _is_question(pending):
+        given = content.get('answer')
+        is_given = result.action == 'accept' and given is not None
+        return Answer(decision='respond', content=str(given), digest=pending.digest) if is_given else None
     decision, reason = content.get('decision'), content.get('reason')
     if result.action != 'accept' or decision not in ('approve', 'deny'):
         return None
@@ -137,4 +156,12 @@ def _answer_of(pending: PendingCall, result: ElicitResult) -> Answer | None:
 
 
 def _message(pending: PendingCall) -> str:
-    return f'The agent asks for permission.\n\n{pending.call}'
+    return f'The agent asks {"a question" if _is_question(pending) else "for permission"}.\n\n{pending.call}'
+
+
+def _form(pending: PendingCall) -> dict[str, Any]:
+    return QUESTION_FORM if _is_question(pending) else FORM
+
+
+def _is_question(pending: PendingCall) -> bool:
+    return 'respond' in pending.decisions and 'approve' not in pending.decisions

@@ -15,7 +15,7 @@ from pydantic_ai import Tool
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelRequestPart, ToolReturnPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo
 
-from pydantic_deep import create_deep_agent
+from pydantic_deep import AskUser, create_deep_agent
 from pydantic_deep.server import AnyAgent, KeyScope, ServerSettings
 from pydantic_deep.server.access._identity import caller_with_key
 from pydantic_deep.server.access._ownership import Access
@@ -32,6 +32,12 @@ def write_twice(messages: list[ModelMessage], info: AgentInfo) -> Answer:
     if prompts[-1] == 'twice' and written < 2:
         return call('write_file', path=f'/{written}.txt', content='x')
     return answer(messages, info)
+
+
+def ask_and_repeat(messages: list[ModelMessage], info: AgentInfo) -> Answer:
+    """Ask the user, and answer with the result."""
+    results = [str(part.content) for part in _parts(messages) if isinstance(part, ToolReturnPart)]
+    return results[-1] if results else call('ask_user', question='Which flower?')
 
 
 def _parts(messages: list[ModelMessage]) -> list[ModelRequestPart]:
@@ -52,11 +58,12 @@ def settings() -> ServerSettings:
 
 @pytest.fixture
 def agents(gate: Gate) -> Mapping[str, AnyAgent]:
-    """`writer` writes at once, `asker` needs an approval for each file."""
+    """`writer` writes at once, `asker` needs an approval for each file, `curious` asks the user and repeats the answer."""
     hold = [Tool(gate.hold, name='hold')]
     return {
         'writer': create_deep_agent(ScriptedModel(then=answer), tools=hold),
         'asker': create_deep_agent(ScriptedModel(then=write_twice), interrupt_on={'write_file': True}),
+        'curious': create_deep_agent(ScriptedModel(then=ask_and_repeat), interrupt_on={}, capabilities=[AskUser()]),
     }
 
 

@@ -15,7 +15,7 @@ from mcp_types import (
     ListRootsResult,
 )
 
-from pydantic_deep.server.mcp._elicitation import FORM
+from pydantic_deep.server.mcp._elicitation import FORM, QUESTION_FORM
 from tests.server.conftest import Served
 from tests.server.mcp.conftest import Connect, Mode, error_of, over_http, result_of
 
@@ -145,3 +145,25 @@ async def test_key_without_the_scope_sees_no_forms(connect: Connect, mode: Mode)
         forged = await client.call_tool('run', {'prompt': 'x'}, request_state=paused['run'], input_responses={})
     if mode == 'auto':
         assert error_of(forged) == snapshot('Answering approvals requires a key with the scope `approve`.')
+
+
+@MODES
+async def test_question_has_a_form_for_its_answer(connect: Connect, mode: Mode) -> None:
+    """A question of the agent is a form with one text, which is the answer."""
+    person = Person(ElicitResult(action='accept', content={'answer': 'rose'}))
+    async with connect(mode=mode, elicitation_callback=person) as client:
+        done = result_of(await client.call_tool('run', {'prompt': 'Go', 'agent': 'curious'}))
+    assert (done['state'], done['output']) == ('complete', 'rose')
+    [form] = person.forms
+    assert isinstance(form, ElicitRequestFormParams)
+    assert form.requested_schema == QUESTION_FORM
+    assert form.message.startswith('The agent asks a question.')
+
+
+@MODES
+async def test_question_without_an_answer_stays_pending(connect: Connect, mode: Mode) -> None:
+    """A dismissed form, or one without an answer, leaves the question in the inbox."""
+    person = Person(ElicitResult(action='accept', content={}))
+    async with connect(mode=mode, elicitation_callback=person) as client:
+        paused = result_of(await client.call_tool('run', {'prompt': 'Go', 'agent': 'curious'}))
+    assert (paused['state'], len(paused['approvals'])) == ('awaiting_approval', 1)

@@ -75,7 +75,7 @@ async def test_run_from_an_earlier_version_creates_a_named_branch(client: Client
 async def test_run_without_an_agent_names_the_agents(client: Client, connect: Connect) -> None:
     """A new conversation needs an agent only if the key may use several."""
     assert error_of(await client.call_tool('run', {'prompt': 'Hi'})) == snapshot(
-        'Name the `agent` of a new conversation. Agents: writer, asker.'
+        'Name the `agent` of a new conversation. Agents: writer, asker, curious.'
     )
     async with connect(agents=['writer']) as limited:
         assert (await start(limited, 'Hi'))['agent'] == 'writer'
