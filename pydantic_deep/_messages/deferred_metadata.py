@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, cast
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 from pydantic_ai import DeferredToolRequests, DeferredToolResults
 
 from pydantic_deep._text.escapes import visible
 from pydantic_deep._text.line_diff import DiffView
+
+from .form_fields import FormField
 
 KEY = 'pydantic_deep'
 """Our key in the metadata. Other keys are not changed."""
@@ -54,6 +56,10 @@ class Preview(_Model):
     """The command, the question, or a description of the effect."""
     choices: tuple[str, ...] = ()
     """Suggested answers to a question. Other answers are possible."""
+    fields: tuple[FormField, ...] = ()
+    """The fields of a question that has a form. The answer is an object with their values, or a text."""
+    link: str = ''
+    """The address that a question asks the person to open; empty if there is none."""
     diff: DiffView | None = None
     """The changes of a file, as typed lines, so that no program has to parse a diff."""
     notice: str = ''
@@ -111,6 +117,8 @@ class CallRequest(_Model):
     """The decisions that are allowed."""
     edited: dict[str, JsonValue] | None = None
     """The arguments that a person supplied before the call was deferred again; `None` for those of the model."""
+    has_begun: bool = False
+    """Whether the tool itself asks in the middle of the call: it receives the answer, and continues."""
 
 
 class DelegationRequest(_Model):
@@ -168,6 +176,18 @@ class Responded(_Model):
     content: JsonValue
 
 
+class Answered(_Model):
+    """A person answered, or declined to answer, the question of a tool in the middle of its call."""
+
+    kind: Literal['answered'] = 'answered'
+    request: dict[str, Any]
+    """The metadata of the request that the person was shown."""
+    content: JsonValue = None
+    """The answer."""
+    is_declined: bool = False
+    """Whether the person declined to answer."""
+
+
 class DelegationAnswers(_Model):
     """Answers to the pending calls of a subagent; some may be `StillPending`."""
 
@@ -178,7 +198,7 @@ class DelegationAnswers(_Model):
 
 Request: TypeAlias = Annotated[CallRequest | DelegationRequest, Field(discriminator='kind')]
 Answer: TypeAlias = Annotated[
-    StillPending | Approved | Edited | Responded | DelegationAnswers, Field(discriminator='kind')
+    StillPending | Approved | Edited | Responded | Answered | DelegationAnswers, Field(discriminator='kind')
 ]
 
 
@@ -197,7 +217,7 @@ def add_notice(requests: DeferredToolRequests, notice: str) -> None:
 
 
 def dump(
-    value: CallRequest | DelegationRequest | StillPending | Approved | Edited | Responded | DelegationAnswers,
+    value: Request | Answer,
 ) -> dict[str, Any]:
     """Return metadata with the value under our key."""
     return {KEY: value.model_dump(mode='json')}
@@ -212,9 +232,15 @@ def parse_request(metadata: Mapping[str, Any] | None) -> CallRequest | Delegatio
     return _parse(_request_adapter(), metadata)
 
 
+def has_begun(metadata: Mapping[str, Any] | None) -> bool:
+    """Return whether the metadata of a request is that of a tool which asks in the middle of its call."""
+    value: object = (metadata or {}).get(KEY)
+    return isinstance(value, dict) and cast('dict[str, object]', value).get('has_begun') is True
+
+
 def parse_answer(
     metadata: Mapping[str, Any] | None,
-) -> StillPending | Approved | Edited | Responded | DelegationAnswers | None:
+) -> Answer | None:
     """Return our value in the metadata of an answer; `None` if there is none.
 
     Raises:
@@ -229,7 +255,7 @@ def _request_adapter() -> TypeAdapter[CallRequest | DelegationRequest]:
 
 
 @cache
-def _answer_adapter() -> TypeAdapter[StillPending | Approved | Edited | Responded | DelegationAnswers]:
+def _answer_adapter() -> TypeAdapter[Answer]:
     return TypeAdapter(Answer)
 
 

@@ -6,6 +6,7 @@ Nothing is held in memory: the serialized `Conversation` contains everything tha
 """
 
 from pydantic_deep._messages.deferred_metadata import DecisionKind, Preview
+from pydantic_deep._messages.form_fields import FieldKind, FormField
 from pydantic_deep._text.escapes import EscapedText
 from pydantic_deep._text.line_diff import DiffHunk, DiffLine, DiffView, view_diff
 
@@ -21,9 +22,9 @@ from ._errors import (
     UnknownApprovalError,
 )
 from ._listing import pending_approvals
-from ._render import render_approval, render_view
+from ._render import field_text, render_approval, render_view
 from ._types import ApprovalRule, Approve, Decision, Deny, Edit, InterruptOn, PendingApproval, Respond
-from ._view import ApprovalView, ArgumentView, PreviewView, view_approval
+from ._view import ApprovalView, ArgumentView, FieldView, PreviewView, view_approval
 
 __all__ = (
     'ApprovalChangedError',
@@ -41,6 +42,9 @@ __all__ = (
     'DiffView',
     'Edit',
     'EscapedText',
+    'FieldKind',
+    'FieldView',
+    'FormField',
     'InterruptOn',
     'InvalidDecisionError',
     'MalformedApprovalError',
@@ -52,6 +56,7 @@ __all__ = (
     'UnansweredApprovalError',
     'UnknownApprovalError',
     'answer_approvals',
+    'field_text',
     'pending_approvals',
     'render_approval',
     'render_view',

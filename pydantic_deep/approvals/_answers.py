@@ -16,6 +16,7 @@ from pydantic_core import from_json
 from pydantic_deep._messages.call_ids import nested_call_id
 from pydantic_deep._messages.deferred_metadata import (
     KEY,
+    Answered,
     Approved,
     CallRequest,
     DecisionKind,
@@ -26,6 +27,7 @@ from pydantic_deep._messages.deferred_metadata import (
     StillPending,
     dump,
 )
+from pydantic_deep._messages.form_fields import read_answer
 
 from ._errors import (
     ApprovalChangedError,
@@ -101,6 +103,12 @@ def _check(id: str, decision: object, pending: Mapping[str, PendingApproval]) ->
             id, f'The call {id!r} of {pending[id].tool!r} cannot be answered by {kind}. It takes: {allowed}.'
         )
     _check_content(id, decision)
+    preview = pending[id].preview
+    if isinstance(decision, Respond) and preview is not None and preview.fields:
+        try:
+            read_answer(preview.fields, decision.content)
+        except ValueError as error:
+            raise InvalidDecisionError(id, f'The answer to {id!r} is not valid. {error}') from error
 
 
 def _check_content(id: str, decision: Decision) -> None:
@@ -192,6 +200,11 @@ def _answer(
     id = call.tool_call_id
     edited = request.edited if request is not None else None
     match decision:
+        case Deny() | Respond() if request is not None and request.has_begun:
+            content = decision.content if isinstance(decision, Respond) else None
+            answer = Answered(request=metadata, content=content, is_declined=isinstance(decision, Deny))
+            results.approvals[id] = ToolApproved(override_args=edited)
+            results.metadata[id] = dump(answer)
         case Approve() if edited is not None:
             _edit(results, call, metadata, edited)
         case Approve():

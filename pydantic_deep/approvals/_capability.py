@@ -26,6 +26,7 @@ from pydantic_graph import End
 
 from pydantic_deep._messages.deferred_metadata import (
     DECISIONS,
+    Answered,
     Approved,
     CallRequest,
     DecisionKind,
@@ -48,7 +49,7 @@ from ._model_notes import ANSWERED, failure_with_note, invalid_edit, not_asked, 
 from ._tool_names import check_names, is_marked, marked
 from ._types import ApprovalRule, InterruptOn
 
-_Decided: TypeAlias = Approved | Edited | Responded | DelegationAnswers
+_Decided: TypeAlias = Approved | Edited | Responded | Answered | DelegationAnswers
 _Answer: TypeAlias = StillPending | _Decided
 
 
@@ -367,6 +368,8 @@ async def _request(
     """Return the request for a person; `None` if the call may run now or needs no execution."""
     if not ctx.tool_call_approved:
         return await gate.ask(ctx, call)
+    if isinstance(answer, Answered):  # the call was admitted before it asked
+        return None
     kind = _kind(call, made, answer)
     if made is not None and kind is not None:
         # Edited arguments need a rule that allows edits, even if they would not need approval themselves.
@@ -452,6 +455,9 @@ def _edited(answer: _Answer | None) -> dict[str, Any] | None:
             return answer.args
         case DelegationAnswers():
             return answer.request.edited
+        case Answered():
+            request = parse_request(answer.request)
+            return request.edited if request is not None else None
         case _:
             return None
 

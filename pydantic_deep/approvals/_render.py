@@ -8,7 +8,7 @@ from pydantic_deep._text.escapes import EscapedText
 from pydantic_deep._text.line_diff import diff_lines
 
 from ._types import PendingApproval
-from ._view import ApprovalView, ArgumentView, PreviewView
+from ._view import ApprovalView, ArgumentView, FieldView, PreviewView
 
 _GUTTER = '  | '
 """Prefix of each line of text from the model, so that it cannot be mistaken for a label of ours."""
@@ -58,8 +58,19 @@ def _preview(preview: PreviewView) -> Iterator[str]:
         yield from _lines(text)
     for number, choice in enumerate(preview.choices, start=1):
         yield f'Choice {number}: {_line(choice)}'
+    if _line(preview.link):
+        yield f'Link: {_line(preview.link)}'
+    for field in preview.fields:
+        yield f'Field {_line(field.name)}: {field_text(field)}'
     if preview.diff is not None:
         yield from (f'{_GUTTER}{_line(line)}' for _, line in diff_lines(preview.diff))
+
+
+def field_text(field: FieldView) -> str:
+    """Return the label, the hint and the choices of a field, on one line."""
+    label = '' if field.label == field.name else _line(field.label)
+    choices = ' | '.join(map(_line, field.choices))
+    return '. '.join(filter(None, [label, _line(field.hint), choices]))
 
 
 def _lines(text: str) -> Iterator[str]:

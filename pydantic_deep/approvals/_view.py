@@ -14,6 +14,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from pydantic_deep._messages.deferred_metadata import Preview
+from pydantic_deep._messages.form_fields import FieldKind, FormField
 from pydantic_deep._text.escapes import EscapedText, count_escapes, escape
 from pydantic_deep._text.line_diff import DiffView
 
@@ -43,6 +44,23 @@ class ArgumentView(_Shape):
     """Whether the preview shows the complete value, so that a user interface need not repeat it."""
 
 
+class FieldView(_Shape):
+    """A field of a question."""
+
+    name: EscapedText
+    """The name of the value in an answer, on one line. An answer may use it as it is shown."""
+    label: EscapedText
+    """The label, on one line."""
+    hint: EscapedText
+    """What an answer may be, such as a number from 1 to 5; empty if there is nothing to say."""
+    kind: FieldKind
+    """A text, a number, a flag, one of the choices, or several of them."""
+    choices: tuple[EscapedText, ...] = ()
+    """The choices, each on one line. An answer may use them as they are shown."""
+    is_required: bool
+    """Whether an answer needs the value."""
+
+
 class PreviewView(_Shape):
     """The expected effect of a call."""
 
@@ -54,6 +72,10 @@ class PreviewView(_Shape):
     """The command, the question, or a description of the effect; empty if there is none."""
     choices: tuple[EscapedText, ...] = ()
     """Suggested answers to a question, each on one line. Other answers are possible."""
+    fields: tuple[FieldView, ...] = ()
+    """The fields of a question with a form. The answer is an object with their values, keyed by name."""
+    link: EscapedText = ('',)
+    """The address that a question asks the person to open, on one line; empty if there is none."""
     diff: DiffView | None = None
     """The change of the file, for a preview of kind `diff`."""
 
@@ -103,7 +125,8 @@ def view_approval(
     ]
     escapes = sum(map(count_escapes, texts))
     if shown is not None:
-        escapes += sum(map(count_escapes, (shown.notice, shown.text, *shown.choices)))
+        in_fields = (text for field in shown.fields for text in (field.name, field.label, field.hint, *field.choices))
+        escapes += sum(map(count_escapes, (shown.notice, shown.text, *shown.choices, shown.link, *in_fields)))
         escapes += 0 if shown.diff is None else shown.diff.escapes
     view = ApprovalView(
         path=tuple(escape(name, one_line=True) for name in path),
@@ -113,9 +136,10 @@ def view_approval(
         escapes=escapes,
         digest='',
     )
-    # Without an empty list of choices, so that the digests of other calls are those of earlier releases.
-    unused = None if shown is not None and shown.choices else {'preview': {'choices'}}
-    canonical = f'{json.dumps(id)}\n{view.model_dump_json(exclude=unused)}'
+    # Without what only some questions have, so that the digests of other calls are those of earlier releases.
+    unused = {name for name in ('choices', 'fields') if not getattr(shown, name, ())}
+    unused |= {'link'} if shown is None or shown.link == ('',) else set()
+    canonical = f'{json.dumps(id)}\n{view.model_dump_json(exclude={"preview": unused})}'
     return view.model_copy(update={'digest': hashlib.sha256(canonical.encode()).hexdigest()})
 
 
@@ -140,7 +164,20 @@ def _preview(preview: Preview) -> PreviewView:
         notice=escape(preview.notice),
         text=escape(preview.text),
         choices=tuple(escape(choice, one_line=True) for choice in preview.choices),
+        fields=tuple(map(_field, preview.fields)),
+        link=escape(preview.link, one_line=True),
         diff=preview.diff,
+    )
+
+
+def _field(field: FormField) -> FieldView:
+    return FieldView(
+        name=escape(field.name, one_line=True),
+        label=escape(field.label, one_line=True),
+        hint=escape(field.hint, one_line=True),
+        kind=field.kind,
+        choices=tuple(escape(choice, one_line=True) for choice in field.shown_choices),
+        is_required=field.is_required,
     )
 
 

@@ -14,7 +14,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from pydantic_deep._text.escapes import EscapedText
-from pydantic_deep.approvals import ApprovalView, ArgumentView, PreviewView
+from pydantic_deep.approvals import ApprovalView, ArgumentView, PreviewView, field_text
 from pydantic_deep.cli.render._diff import render_diff
 from pydantic_deep.cli.render._terminal_text import rich_text
 
@@ -107,6 +107,10 @@ def _preview_lines(preview: PreviewView) -> Iterator[tuple[str, Text]]:
             yield BAR, Text.assemble((begin, 'dim'), Text.assemble(line, style='bold'))
     for number, choice in enumerate(preview.choices, start=1):
         yield BAR, Text.assemble((f'{number:>2} ', 'bold'), rich_text(choice))
+    if preview.link != ('',):
+        yield BAR, Text.assemble(('link: ', 'bold'), rich_text(preview.link))
+    for field in preview.fields:
+        yield BAR, Text.assemble(rich_text(field.name, 'bold'), f': {field_text(field)}')
     if preview.diff is not None:
         for line in render_diff(preview.diff):
             yield BAR, line

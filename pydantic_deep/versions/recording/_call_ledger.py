@@ -31,6 +31,7 @@ from pydantic_deep._messages.deferred_metadata import (
     Edited,
     Preview,
     dump,
+    has_begun,
     parse_answer,
     with_notice,
 )
@@ -96,6 +97,10 @@ class CallLedger:
         default_factory=list['tuple[asyncio.Task[object], asyncio.Event]'], init=False
     )
     """The running calls, each with its task and an event that is set when it has ended."""
+    _asking: dict[str, tuple[CallRecord, Writes | None]] = field(
+        default_factory=dict[str, 'tuple[CallRecord, Writes | None]'], init=False
+    )
+    """The calls that ask in the middle, keyed by tool call id."""
     _unverified: frozenset[str] | None = field(default=None, init=False)
     """The ids of calls of the crashed run that may have written a file; `None` before they are known."""
 
@@ -213,6 +218,7 @@ class CallLedger:
         """Run a call, and record its start and its end."""
         recording, writes = self.recording, writes_of(tool_def)
         entry = self._started(call, tool_def)
+        self._asking.pop(entry.tool_call_id, None)
         if ctx.tool_call_approved:
             await self._supersede(entry)
         intent = args.get('description')
@@ -261,8 +267,12 @@ class CallLedger:
         token = CALLER.set(caller)
         try:
             return await handler(args)
-        except (ApprovalRequired, CallDeferred):
-            self.recording.calls.add(caller.call._replace(status='deferred'), writes)
+        except (ApprovalRequired, CallDeferred) as asked:
+            deferred = caller.call._replace(status='deferred'), writes
+            if has_begun(asked.metadata):  # until the pause is stored, a crash leaves a call that may have run
+                self._asking[caller.call.tool_call_id] = deferred
+            else:
+                self.recording.calls.add(*deferred)
             raise
         except Exception as error:
             if not caller.refused:
@@ -287,6 +297,11 @@ class CallLedger:
         recording, entry = self.recording, entry._replace(ended_at=now())
         if not recording.calls.can_repeat(entry, writes) or not await recording.add_end(entry, writes):
             await run_to_completion(recording.end_call(entry))  # its side effects must be recorded
+
+    def pause(self) -> None:
+        """Add that calls are deferred which ask in the middle, for the commit of the pause."""
+        for call, writes in self._asking.values():
+            self.recording.calls.add(call, writes)
 
     async def stop(self) -> None:
         """Cancel running calls, and wait until they end: pydantic-ai cancels them only later, and they could write

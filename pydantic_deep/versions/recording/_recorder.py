@@ -391,6 +391,7 @@ class Recorder(AbstractCapability[object]):
             self._live[:] = recording.history.messages
             await recording.end_without_version(recording.tip.state)
         else:
+            self._calls.pause()
             is_subagent = self._parent is not None
             await end_run(recording, result, self._usage, is_subagent=is_subagent, expires_at=self.expires_at)
 
