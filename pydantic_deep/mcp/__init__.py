@@ -1,7 +1,8 @@
 """The tools and resources of MCP servers, for any pydantic-ai agent: `McpServers.from_file('.mcp.json')`.
 
 Connections need the extra `mcp`. pydantic-ai's `MCPToolset` is the client. This package adds approvals and effects from
-the annotations of tools, deferred definitions, and failures that end neither the run nor the tools of other servers.
+the annotations of tools, deferred definitions, questions to the user that pause the run, and failures that end neither
+the run nor the tools of other servers.
 """
 
 from ._capability import McpServers

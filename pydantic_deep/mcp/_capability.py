@@ -21,7 +21,7 @@ from ._config import McpServer, read_mcp_file
 from ._connection import Connection, Timeouts
 from ._errors import McpConfigError
 from ._status import McpServerStatus, McpToolStatus
-from ._toolset import McpTool, McpToolset
+from ._toolset import McpTool, McpToolset, RunToolset
 
 DIRECT_CHARS: Final = 8_000
 """Maximum size of the definitions of all tools that are sent with each request, in characters: about 2,000 tokens."""
@@ -31,6 +31,10 @@ START_TIMEOUT_SECONDS: Final = 30.0
 
 CALL_TIMEOUT_SECONDS: Final = 300.0
 """How long to wait for the result of a call, as in pydantic-ai."""
+
+
+QUESTION_SECONDS: Final = 600.0
+"""How long a call is held that waits for the answer of a person: about as long as people stay at a dialogue."""
 
 
 @dataclass(kw_only=True)
@@ -45,8 +49,12 @@ class McpServers(AbstractCapability[object]):
     them. A server that cannot start costs only its own tools: the model is informed, the reason is logged, and the next
     run tries again. If it stops in a call, this call fails, and the next call starts it again.
 
-    If the definitions of the tools are larger than `direct_chars`, the model finds them by search. Questions of a server
-    to the user (elicitation) are not supported, and servers are informed of that.
+    If the definitions of the tools are larger than `direct_chars`, the model finds them by search.
+
+    A question of a server to the user (elicitation) pauses the run like one of `AskUser`, and the answer continues the
+    call. If the server waits within its call, the server and the call stay in this process for `question_seconds`.
+    An answer that comes too late, or in another process, repeats the call if its tool only reads; otherwise a person
+    decides.
 
     Raises:
         ModuleNotFoundError: The extra `mcp` is not installed.
@@ -66,7 +74,11 @@ class McpServers(AbstractCapability[object]):
     start_timeout_seconds: float = START_TIMEOUT_SECONDS
     """How long to wait for the start of a server."""
     call_timeout_seconds: float = CALL_TIMEOUT_SECONDS
-    """How long to wait for the result of a call."""
+    """How long to wait for the result of a call. The time until a person answers a question does not count."""
+    question_seconds: float = QUESTION_SECONDS
+    """How long a call is held that waits for the answer of a person. Servers with the protocol 2026-07-28 do not wait
+    within a call, so their questions have no limit.
+    """
     variables: Mapping[str, str] | None = field(default=None, repr=False, compare=False)
     """The values of `${VAR}`. `None` for the environment variables of this process."""
     _connections: list[Connection] = field(default_factory=list[Connection], init=False, repr=False, compare=False)
@@ -81,14 +93,16 @@ class McpServers(AbstractCapability[object]):
             )
         if isinstance(cast('object', self.allow), str):
             raise TypeError(f'`allow` is {self.allow!r}. Pass a list: `[{self.allow!r}]`.')
-        for name in ('direct_chars', 'start_timeout_seconds', 'call_timeout_seconds'):
+        for name in ('direct_chars', 'start_timeout_seconds', 'call_timeout_seconds', 'question_seconds'):
             if getattr(self, name) <= 0:
                 raise ValueError(f'`{name}` is {getattr(self, name)}. Use a positive number.')
         for name in self.servers:
             if not name.strip():
                 raise McpConfigError(f'An MCP server has the name {name!r}. Use a name with letters.')
         variables = os.environ if self.variables is None else self.variables
-        timeouts = Timeouts(start=self.start_timeout_seconds, call=self.call_timeout_seconds)
+        timeouts = Timeouts(
+            start=self.start_timeout_seconds, call=self.call_timeout_seconds, question=self.question_seconds
+        )
         self._connections = [Connection(name, server, variables, timeouts) for name, server in self.servers.items()]
         self._toolset = McpToolset(self._connections, allow=self.allow, direct_chars=self.direct_chars)
 
@@ -123,7 +137,7 @@ class McpServers(AbstractCapability[object]):
         from pydantic_ai.models.test import TestModel  # a context needs a model, which nothing calls
 
         ctx = RunContext[Any](deps=None, model=TestModel(), usage=RunUsage())
-        async with cast('AbstractAsyncContextManager[object]', self._toolset):
+        async with cast('AbstractAsyncContextManager[object]', RunToolset(self._toolset, self._toolset)):
             tools = (await self._toolset.get_tools(ctx)).values()
             return [
                 McpServerStatus(

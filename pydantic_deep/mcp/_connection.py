@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping
@@ -15,6 +16,8 @@ from pydantic_ai.exceptions import ModelRetry, ToolFailed
 from pydantic_ai.toolsets import ToolsetTool
 
 from ._config import McpServer
+from ._open_calls import CALL, OpenCall, OpenCalls
+from ._questions import Asked, PausedCall, Response
 
 if TYPE_CHECKING:  # it needs the extra, and is imported with the first connection
     from pydantic_ai.mcp import MCPToolset
@@ -44,6 +47,12 @@ class Timeouts:
     """For the start of a server."""
     call: float
     """For the result of one call."""
+    question: float
+    """For the answer to a question of the server."""
+
+
+class CallLostError(LookupError):
+    """A call that waited for an answer is not open any more."""
 
 
 class Connection:
@@ -78,6 +87,9 @@ class Connection:
         self._log: TextIO | None = None
         self._users = 0
         self._lock = anyio.Lock()
+        self._calls = OpenCalls()
+        self._held: dict[str, OpenCall] = {}
+        """The calls that wait for the answer of a person, by the ids of their questions."""
 
     @property
     def is_missing(self) -> bool:
@@ -116,13 +128,50 @@ class Connection:
                 await self._lose(toolset, error)
         return self.tools
 
-    async def call_tool(self, name: str, args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]) -> Any:
+    async def call_tool(
+        self,
+        name: str,
+        args: dict[str, Any],
+        ctx: RunContext[Any],
+        tool: ToolsetTool[Any],
+        paused: PausedCall | None = None,
+    ) -> Any:
         """Call a tool, and return its result.
+
+        The server and the call outlive the run if the call asks.
+
+        Args:
+            name: The name of the tool at the server.
+            args: The arguments.
+            ctx: The run.
+            tool: The tool.
+            paused: The answers with which the call continues or runs again.
 
         Raises:
             ToolFailed: The tool failed, or the connection was lost.
+            Asked: The call waits for an answer.
         """
-        return await self._using(lambda toolset: toolset.call_tool(name, args, ctx, tool))
+        call = OpenCall(paused)
+        call.task = asyncio.create_task(self._run(call, lambda toolset: toolset.call_tool(name, args, ctx, tool)))
+        call.task.add_done_callback(lambda task: task.cancelled() or task.exception())  # nobody may wait for it
+        return await self._follow(call)
+
+    async def resume(self, held: str, response: Response) -> Any:
+        """Answer the question of a call that this process holds, and return the result of the call.
+
+        Raises:
+            CallLostError: The call is not open any more.
+            ToolFailed, Asked: As for `call_tool`.
+        """
+        call = self._held.pop(held, None)
+        if call is None or not call.answer(response):
+            raise CallLostError(held)
+        return await self._follow(call)
+
+    async def stop_held(self) -> None:
+        """Stop the calls that wait for the answer of a person."""
+        for call in [*self._held.values()]:
+            await call.stop()
 
     async def read_resource(self, uri: str) -> Any:
         """Return the contents of a resource.
@@ -132,6 +181,35 @@ class Connection:
         """
         return await self._using(lambda toolset: toolset.read_resource(uri))
 
+    async def _run(self, call: OpenCall, work: Callable[[MCPToolset[Any]], Awaitable[T]]) -> T:
+        """Make a call, and keep the connection until it has ended."""
+        await self.enter()
+        try:
+            async with self._calls.opened(call):
+                CALL.set(call)
+                return await self._using(work)
+        finally:
+            self._held.pop(call.question_id, None)
+            await self.exit()
+
+    async def _follow(self, call: OpenCall) -> Any:
+        """Wait for the result of a call, or its next question."""
+        try:
+            question = await call.wait(self._timeouts.call)
+        except TimeoutError:
+            await call.stop()
+            raise ToolFailed(
+                f'The MCP server {self.name!r} did not answer within {self._timeouts.call:g} seconds. The call may have '
+                'taken effect.'
+            ) from None
+        except asyncio.CancelledError:
+            await call.stop()
+            raise
+        if question is None:
+            return call.task.result()
+        self._held[call.question_id] = call
+        raise Asked(PausedCall(questions={'': question}, held=call.question_id, earlier=tuple(call.used)))
+
     async def _using(self, work: Callable[[MCPToolset[Any]], Awaitable[T]]) -> T:
         await self.reopen()
         toolset = self._toolset
@@ -139,7 +217,7 @@ class Connection:
             raise ToolFailed(f'The MCP server {self.name!r} is not running. The call was not made.')
         try:
             return await work(toolset)
-        except ToolFailed:
+        except (ToolFailed, Asked):
             raise
         except Exception as error:
             if _code_of(error) not in (None, _CONNECTION_CLOSED):
@@ -153,7 +231,7 @@ class Connection:
         """Connect, and list the resources."""
         self._log = cast('TextIO', TemporaryFile('w+', encoding='utf-8', errors='replace'))  # noqa: SIM115 - closed below
         try:
-            toolset = _create_toolset(self.name, self._server, self._timeouts, self._log)
+            toolset = _create_toolset(self.name, self._server, self._timeouts, self._log, self._calls)
             await toolset.__aenter__()
             self._toolset = toolset
             self.resources = await _list_resources(toolset)
@@ -197,12 +275,11 @@ class Connection:
         return text
 
 
-def _create_toolset(name: str, server: McpServer, timeouts: Timeouts, log: TextIO) -> MCPToolset[Any]:
-    """Return pydantic-ai's client of a server, without a handler for questions: the server is informed that they are not
-    supported.
-    """
+def _create_toolset(name: str, server: McpServer, timeouts: Timeouts, log: TextIO, calls: OpenCalls) -> MCPToolset[Any]:
+    """Return pydantic-ai's client of a server."""
     from fastmcp.client.transports import StdioTransport, StreamableHttpTransport
-    from pydantic_ai.mcp import MCPToolset
+
+    from ._client import create_toolset
 
     if server.url is not None:
         transport = StreamableHttpTransport(server.url, headers=dict(server.headers))
@@ -210,8 +287,13 @@ def _create_toolset(name: str, server: McpServer, timeouts: Timeouts, log: TextI
         transport = StdioTransport(
             server.command or '', [*server.args], env=dict(server.env), cwd=server.cwd, keep_alive=False, log_file=log
         )
-    return MCPToolset(
-        transport, id=name, tool_error_behavior='failed', init_timeout=timeouts.start, read_timeout=timeouts.call
+    return create_toolset(
+        transport,
+        name,
+        calls,
+        start_seconds=timeouts.start,
+        call_seconds=timeouts.call,
+        question_seconds=timeouts.question,
     )
 
 

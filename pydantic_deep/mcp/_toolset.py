@@ -8,13 +8,14 @@ from typing import Any, Final, Self, cast
 
 import anyio
 from pydantic_ai import FunctionToolset, InstructionPart, RunContext, Tool
-from pydantic_ai.exceptions import ModelRetry
-from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
+from pydantic_ai.exceptions import ApprovalRequired, ModelRetry, ToolFailed
+from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 
 from pydantic_deep._toolsets.late_toolset import LateToolset
 
-from ._connection import Connection
+from ._connection import CallLostError, Connection
 from ._names import is_allowed, name_of, size_of
+from ._questions import DECLINED, LOST, Asked, PausedCall, paused_call
 
 RESOURCE_TOOL: Final = 'read_mcp_resource'
 """The name of the tool that reads resources."""
@@ -43,6 +44,8 @@ class McpToolset(LateToolset):
         self._connections = connections
         self._allow = allow
         self._direct_chars = direct_chars
+        self._entered = 0
+        """The number of agents that are entered."""
         self._resources = FunctionToolset[Any](
             [Tool(self._read_resource, name=RESOURCE_TOOL, metadata={'effect': 'read'})]
         )
@@ -58,23 +61,36 @@ class McpToolset(LateToolset):
         return any(connection.is_missing for connection in self._connections)
 
     async def __aenter__(self) -> Self:
+        """Connect to all servers, for `async with agent:`."""
+        await self.connect()
+        self._entered += 1
+        return self
+
+    async def __aexit__(self, *args: Any) -> bool | None:
+        """Disconnect. At the end of the last agent, calls that wait for an answer are stopped."""
+        self._entered -= 1
+        if not self._entered:
+            for connection in self._connections:
+                await connection.stop_held()
+        await self.disconnect()
+        return None
+
+    async def connect(self) -> None:
         """Connect to all servers at the same time."""
         async with anyio.create_task_group() as tasks:
             for connection in self._connections:
                 tasks.start_soon(connection.enter)
-        return self
 
-    async def __aexit__(self, *args: Any) -> bool | None:
-        """Disconnect."""
+    async def disconnect(self) -> None:
+        """Disconnect, except from servers with calls that wait for an answer."""
         for connection in self._connections:
             await connection.exit()
-        return None
 
     async def for_run(self, ctx: RunContext[Any]) -> AbstractToolset[Any]:
         """Connect again to servers that were lost, if this toolset is entered already."""
         for connection in self._connections:
             await connection.reopen()
-        return self
+        return RunToolset(self, self)
 
     async def get_instructions(self, ctx: RunContext[Any]) -> InstructionPart | None:
         """Name the servers that are not running."""
@@ -105,10 +121,17 @@ class McpToolset(LateToolset):
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
-        """Call the tool at its server."""
-        if isinstance(tool, McpTool):
-            return await tool.connection.call_tool(tool.remote_name, tool_args, ctx, tool.remote)
-        return await self._resources.call_tool(name, tool_args, ctx, tool)
+        """Call the tool at its server.
+
+        Raises:
+            ApprovalRequired: The server asks the user, or a person has to decide whether the call runs again.
+        """
+        if not isinstance(tool, McpTool):
+            return await self._resources.call_tool(name, tool_args, ctx, tool)
+        try:
+            return await _call(tool, tool_args, ctx)
+        except Asked as asked:
+            raise ApprovalRequired(metadata=asked.paused.request(tool.connection.name)) from None
 
     def _define(self, name: str, connection: Connection, remote_name: str, remote: ToolsetTool[Any]) -> McpTool:
         """Return a tool with its effect, and with the kind that requires approval unless it only reads."""
@@ -139,3 +162,50 @@ class McpToolset(LateToolset):
         if server not in by_name:
             raise ModelRetry(f'No MCP server {server!r} has resources. Servers with resources: {", ".join(by_name)}.')
         return await by_name[server].read_resource(uri) if uri else by_name[server].resources
+
+
+@dataclass
+class RunToolset(WrapperToolset[Any]):
+    """The toolset of one run. Calls that wait for an answer outlive the run."""
+
+    servers: McpToolset
+
+    async def __aenter__(self) -> Self:
+        """Connect to all servers."""
+        await self.servers.connect()
+        return self
+
+    async def __aexit__(self, *args: Any) -> bool | None:
+        """Disconnect."""
+        await self.servers.disconnect()
+        return None
+
+
+async def _call(tool: McpTool, args: dict[str, Any], ctx: RunContext[Any]) -> Any:
+    """Make a call, or continue the one that a person answered."""
+    paused, answer = paused_call(ctx.tool_call_metadata) or (None, None)
+    if paused is None or answer is None:
+        return await tool.connection.call_tool(tool.remote_name, args, ctx, tool.remote, paused)
+    (key, question), *others = paused.questions.items()
+    try:
+        response = question.response(answer)
+    except ValueError:  # `answer_approvals` refuses such answers, but others may write them
+        raise Asked(paused) from None
+    if paused.held is None:
+        paused = PausedCall(
+            questions=dict(others),
+            responses={**paused.responses, key: response},
+            request_state=paused.request_state,
+        )
+        if others:
+            raise Asked(paused)
+        return await tool.connection.call_tool(tool.remote_name, args, ctx, tool.remote, paused)
+    try:
+        return await tool.connection.resume(paused.held, response)
+    except CallLostError:
+        if answer.is_declined:
+            raise ToolFailed(LOST + DECLINED) from None
+    paused = PausedCall(earlier=(*paused.earlier, (question, response)))
+    if (tool.tool_def.metadata or {})['effect'] != 'read':
+        raise ApprovalRequired(metadata=paused.request_to_repeat())
+    return await tool.connection.call_tool(tool.remote_name, args, ctx, tool.remote, paused)

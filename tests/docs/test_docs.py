@@ -180,6 +180,7 @@ SCRIPTS: dict[str, list[Step]] = {
     ASK: ['Done: the date is in move.md.\nNext: rent a van; the bank is not told yet.'],
     'Which number has the lease?': [ToolCallPart('search_history', {'query': 'lease number'}), 'L-77.'],
     'Order tea.': [ToolCallPart('shop_order', {'item': 'tea'})],
+    'Brew green tea.': [ToolCallPart('tea_brew', {'kind': 'green'}), 'Your tea is ready.'],
     'Is 91 a prime?': ['No. It is 7 times 13.'],
     'Name a river.': ['The Elbe.'],
     'How long is it?': ['1,094 km.'],

@@ -1,7 +1,7 @@
 """An MCP server for tests, without the SDK, which takes seconds to import: `python fixture_server.py [NUMBER_OF_TOOLS]`.
 
 It writes its calls to the file `$CALLS`. With `$NO_RESOURCES`, it has no resources. Once `$GONE` is a file, it does not
-start. The protocol is version 2025-06-18, with one JSON-RPC message a line.
+start. The protocol is version 2025-11-25, with one JSON-RPC message a line.
 """
 
 from __future__ import annotations
@@ -9,11 +9,54 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from itertools import count
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
-READS: Final = ('add', 'fail', 'stop', 'ask')
+READS: Final = ('add', 'fail', 'stop', 'ask', 'form', 'sleep', 'grow')
+
+QUESTIONS: Final[dict[str, list[dict[str, Any]]]] = {
+    'ask': [{'message': 'Who?', 'requestedSchema': {'type': 'object', 'properties': {'name': {'type': 'string'}}}}],
+    'book': [
+        {
+            'message': 'How many?',
+            'requestedSchema': {
+                'type': 'object',
+                'properties': {'count': {'type': 'integer', 'minimum': 1, 'maximum': 5}},
+                'required': ['count'],
+            },
+        },
+        {'message': 'Pay here.', 'mode': 'url', 'url': 'https://pay.example/1', 'elicitationId': '1'},
+    ],
+    'form': [
+        {
+            'message': 'Which tea?',
+            'requestedSchema': {
+                'type': 'object',
+                'properties': {
+                    'cups': {'type': 'integer', 'title': 'Cups', 'minimum': 1, 'maximum': 5},
+                    'kind': {'type': 'string', 'enum': ['g', 'b'], 'enumNames': ['Green', 'Black']},
+                    'extras': {'type': 'array', 'items': {'type': 'string', 'enum': ['milk', 'sugar']}},
+                    'gift': {'type': 'boolean', 'default': False},
+                    'note': {'type': 'string'},
+                },
+                'required': ['cups', 'kind', 'gift'],
+            },
+        }
+    ],
+    'odd': [
+        {'message': 'Where?', 'requestedSchema': {'type': 'object', 'properties': {'at': {'type': 'object'}}}},
+        {'message': 'Click.', 'mode': 'url', 'url': 'javascript:alert(1)', 'elicitationId': '2'},
+    ],
+}
+"""The questions that tools ask before they return."""
+
+Steps: TypeAlias = Generator[dict[str, Any], dict[str, Any], dict[str, Any]]
+"""A call that yields the parameters of questions, receives the responses, and returns a result."""
+
+grown: list[str] = []
+"""The calls that have added a tool."""
 
 COUNT: Final = int(sys.argv[1]) if len(sys.argv) > 1 else 0
 
@@ -25,7 +68,10 @@ def tools() -> list[dict[str, Any]]:
         tool('order', 'Order an item.', item=text),
         tool('fail', 'Fail.'),
         tool('stop', 'Stop the server in this call.'),
-        tool('ask', 'Ask the user.'),
+        tool('sleep', 'Never return.'),
+        tool('grow', 'Add a tool.'),
+        *([tool('new', 'A new tool.')] if grown else []),
+        *(tool(name, 'Ask the user.') for name in QUESTIONS),
     ]
     return [*known, *(tool(f'look_up_{n}', f'Look up record {n} in the CRM.', query=text) for n in range(COUNT))]
 
@@ -42,16 +88,25 @@ def call(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         sys.stderr.write('the key is s3cret-value\n')
         sys.stderr.flush()
         os._exit(3)
+    if name == 'grow':
+        grown.append(name)
+        send({'method': 'notifications/resources/list_changed'})
+        send({'method': 'notifications/tools/list_changed'})
     if name == 'fail':
         return {'content': [{'type': 'text', 'text': 'It failed.'}], 'isError': True}
-    if name == 'ask':
-        schema = {'type': 'object', 'properties': {'name': {'type': 'string'}}}
-        send({'id': 'q', 'method': 'elicitation/create', 'params': {'message': 'Who?', 'requestedSchema': schema}})
-        answer = json.loads(sys.stdin.readline())
-        return text(json.dumps(answer.get('error') or answer.get('result')))
     if name == 'add':
         return text(str(arguments['a'] + arguments['b']))
     return text(f'{name}: {", ".join(map(str, arguments.values()))}')
+
+
+def ask(name: str) -> Steps:
+    """Ask the questions of a tool, and return the responses."""
+    responses: list[Any] = []
+    for question in QUESTIONS[name]:
+        response = yield question
+        responses.append(response.get('error') or response.get('result'))
+    note(f'{name} ended')
+    return text(json.dumps(responses))
 
 
 def text(content: str) -> dict[str, Any]:
@@ -70,11 +125,11 @@ def answer(method: str, params: Mapping[str, Any]) -> dict[str, Any] | None:
     match method:
         case 'initialize':
             note('start')
-            capabilities: dict[str, object] = {'tools': {}}
+            capabilities: dict[str, object] = {'tools': {'listChanged': True}}
             if has_resources:
                 capabilities['resources'] = {}
             info = {'name': 'fixture', 'version': '1'}
-            return {'protocolVersion': '2025-06-18', 'capabilities': capabilities, 'serverInfo': info}
+            return {'protocolVersion': '2025-11-25', 'capabilities': capabilities, 'serverInfo': info}
         case 'tools/list':
             return {'tools': tools()}
         case 'tools/call':
@@ -98,13 +153,40 @@ def send(message: Mapping[str, Any]) -> None:
 def main() -> None:
     if 'GONE' in os.environ and Path(os.environ['GONE']).exists():
         sys.exit('It is gone.')
+    asking: dict[str, tuple[int, Steps]] = {}
+
+    def proceed(request_id: int, steps: Steps, response: dict[str, Any] | None) -> None:
+        """Send the next question of a call, or its result."""
+        try:
+            params = next(steps) if response is None else steps.send(response)
+        except StopIteration as ended:
+            send({'id': request_id, 'result': ended.value})
+        else:
+            question_id = f'q{next(numbers)}'
+            asking[question_id] = request_id, steps
+            send({'id': question_id, 'method': 'elicitation/create', 'params': params})
+
     while line := sys.stdin.readline():
         message = json.loads(line)
         if 'id' not in message:
             continue
-        result = answer(message['method'], message.get('params') or {})
+        if 'method' not in message:
+            proceed(*asking.pop(message['id']), message)
+            continue
+        params: dict[str, Any] = message.get('params') or {}
+        if message['method'] == 'tools/call' and params['name'] in QUESTIONS:
+            note(params['name'])
+            proceed(message['id'], ask(params['name']), None)
+            continue
+        if message['method'] == 'tools/call' and params['name'] == 'sleep':
+            note('sleep')
+            continue
+        result = answer(message['method'], params)
         known = {'result': result} if result is not None else {'error': {'code': -32601, 'message': 'It is unknown.'}}
         send({'id': message['id'], **known})
+
+
+numbers = count(1)
 
 
 if __name__ == '__main__':

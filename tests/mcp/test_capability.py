@@ -18,7 +18,7 @@ import uvicorn
 from pydantic_ai import DeferredToolRequests, UserError
 from pydantic_ai.agent import AgentRunResult
 from pydantic_ai.profiles import ModelProfile
-from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
 from pydantic_deep import (
     ApprovalRule,
@@ -70,7 +70,7 @@ def size(request: SeenRequest) -> int:
 
 
 @asynccontextmanager
-async def listening(app: Starlette) -> AsyncGenerator[str]:
+async def listening(app: ASGIApp) -> AsyncGenerator[str]:
     """Serve an application on loopback, and yield the address of its MCP server."""
     with socket.create_server(('127.0.0.1', 0)) as listener:
         server = uvicorn.Server(uvicorn.Config(app, log_config=None))
@@ -155,12 +155,18 @@ async def test_resource_after_untrusted_content_needs_approval(make_server: Make
 
 
 async def test_failing_tool_is_a_failed_result(make_server: MakeServer) -> None:
-    """The error of a tool is a failed result. A question to the user is refused with a sentence to the server."""
-    _, model = await run(McpServers(servers={'shop': make_server()}), call('shop_fail'), call('shop_ask'), 'done')
-    assert results(model) == [
-        ('It failed.', 'failed'),
-        ("{'code': -32600, 'message': 'Elicitation not supported'}", 'success'),
-    ]
+    """The error of a tool is a failed result."""
+    _, model = await run(McpServers(servers={'shop': make_server()}), call('shop_fail'), 'done')
+    assert results(model) == [('It failed.', 'failed')]
+
+
+async def test_tools_are_listed_again_after_they_have_changed(make_server: MakeServer) -> None:
+    """A server that announces new tools has them in the next step."""
+    _, model = await run(
+        McpServers(servers={'shop': make_server()}), call('shop_add', a=1, b=2), call('shop_grow'), 'done'
+    )
+    before, _, after = ([tool.name for tool in request.tools] for request in model.requests)
+    assert {*after} - {*before} == {'shop_new'}
 
 
 async def test_server_that_stops_in_a_call_is_started_again(make_server: MakeServer, calls: Calls) -> None:
@@ -390,7 +396,7 @@ async def test_state_lists_servers_and_tools(make_server: MakeServer, tmp_path: 
 
 
 async def test_server_over_http() -> None:
-    """A server of the SDK works over streamable HTTP; a question to the user is a failed result."""
+    """A server of the SDK works over streamable HTTP. With the current protocol, it cannot ask within a call."""
     async with listening(create_server().streamable_http_app()) as url:
         servers = McpServers(servers={'sdk': McpServer(url='${URL}', headers={'X-Key': 'k'})}, variables={'URL': url})
         _, model = await run(servers, call('sdk_add', a=1, b=2), call('sdk_ask'), 'done')

@@ -63,7 +63,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Client:
 
 @pytest.fixture
 def connection(client: Client) -> Connection:
-    return Connection('shop', McpServer(command='shop'), {}, Timeouts(start=1, call=1))
+    return Connection('shop', McpServer(command='shop'), {}, Timeouts(start=1, call=1, question=1))
 
 
 async def test_last_user_closes_the_connection(client: Client, connection: Connection) -> None:
@@ -97,6 +97,18 @@ async def test_unknown_failure_of_a_call_loses_the_connection(client: Client, co
     await connection.call_tool('add', {}, CTX, cast('Any', None))
     assert client.log == ['enter', 'call_tool', 'exit', 'enter', 'call_tool']
     await connection.exit()
+
+
+async def test_call_that_takes_too_long_is_stopped(client: Client) -> None:
+    """After its limit, a call fails, and the model is informed that it may have taken effect."""
+    limits = Timeouts(start=1, call=0.01, question=1)
+    connection = Connection('shop', McpServer(command='shop'), {}, limits)
+    await connection.enter()
+    client.calling = anyio.Event()
+    with pytest.raises(ToolFailed, match=r'did not answer within 0\.01 seconds\. The call may have taken effect\.'):
+        await connection.call_tool('add', {}, CTX, cast('Any', None))
+    await connection.exit()
+    assert client.log == ['enter', 'exit']
 
 
 async def test_calls_that_fail_together_lose_one_connection(client: Client, connection: Connection) -> None:

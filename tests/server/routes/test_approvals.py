@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,12 +15,15 @@ from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep import create_deep_agent
 from pydantic_deep.approvals import ApprovalRule
+from pydantic_deep.mcp import McpServer, McpServers
 from pydantic_deep.server.routes import _approvals
 from pydantic_deep.subagents import Subagent
 from pydantic_deep.testing import Answer, ScriptedModel, call
 from tests.server.conftest import Client, MakeClient, Serve, frames_in, told
 
 pytestmark = pytest.mark.anyio
+
+MCP_SERVER = Path(__file__).parents[2] / 'mcp/fixture_server.py'
 
 
 def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
@@ -279,3 +285,26 @@ async def test_pages_of_approvals_contain_whole_versions(
     assert (await ada.get('/api/approvals', params={'agent': 'writer'})).json() == {'items': [], 'cursor': None}
     other = await make_client('approve', agents=['nobody'])
     assert (await other.get('/api/approvals')).json()['items'] == []
+
+
+async def test_question_with_a_form_is_refused_until_the_answer_fits(serve: Serve) -> None:
+    """A question of an MCP server is an approval like others: its fields are in the view, a wrong answer is refused with a
+    sentence and stays pending, and the right one continues the call."""
+    command = McpServer(command=sys.executable, args=(str(MCP_SERVER),), env={'CALLS': os.devnull})
+    servers = McpServers(servers={'shop': command}, allow=['shop_book'])
+    agent = create_deep_agent(ScriptedModel(call('shop_book'), 'done'), capabilities=[servers], interrupt_on={})
+    async with serve({'analyst': agent}) as served, served.client(await served.key('run', 'approve')) as ada:
+        path, run = await pause(ada)
+        [approval] = run['approvals']
+        preview = approval['view']['preview']
+        assert (preview['kind'], [field['name'] for field in preview['fields']]) == ('question', [['count']])
+        answer = {'decision': 'respond', 'digest': approval['view']['digest']}
+        refused = await ada.post(f'/api/approvals/{approval["id"]}', json={**answer, 'content': {'count': 9}})
+        assert refused.status_code == 422
+        assert "The field 'count' does not accept '9'" in refused.json()['error']['message']
+        given = {approval['pending_id']: {**answer, 'content': {'count': 2}}}
+        [second] = (await ada.post(f'{path}/resume', json={'answers': given})).json()['approvals']
+        assert second['view']['preview']['link'] == ['https://pay.example/1']
+        declined = {second['pending_id']: {'decision': 'deny'}}
+        done = (await ada.post(f'{path}/resume', json={'answers': declined})).json()
+        assert (done['state'], done['output']) == ('complete', 'done')
