@@ -9,7 +9,7 @@ import { approved, approveRepeats, askAgain, namesOfRepeat } from './repeats';
 import { getExactly, parseExactly, Refused } from './server';
 import { type Answer, type Card, cards, decide, fail, go, guarded, problem, route, tidy, titleOf } from './state';
 import { ago, hasInvisible, moment, Pieces, plain, plainLines, readableJson, Text } from './text';
-import type { Approval, Args, Argument, Escaped, Preview, View } from './types';
+import type { Approval, Args, Argument, Escaped, Preview, QuestionField, View } from './types';
 
 export function Inbox() {
   const wanted = route.value.view === 'inbox' ? route.value.approval : null;
@@ -78,7 +78,7 @@ export function ApprovalCard({ card, isInbox = false }: { card: Card; isInbox?: 
     {view.escapes > 0 && <p class="warn">{view.escapes === 1 ? 'One character is invisible, and is shown as ' : `${view.escapes.toLocaleString('en')} characters are invisible, and are shown as `}
       <span class="escape">{view.escapes === 1 ? 'an escape' : 'escapes'}</span>.</p>}
     {view.arguments.filter((argument) => !isQuestion || !argument.in_preview).map((argument) => <ArgumentView argument={argument} preview={view.preview} />)}
-    {view.preview && (isQuestion ? <Question preview={view.preview} choices={approval.args['choices']} canAnswer={isOpen && takes('respond')} answer={(content) => void answer({ decision: 'respond', content })} />
+    {view.preview && (isQuestion ? <Question preview={view.preview} choices={choicesOf(approval)} canAnswer={isOpen && takes('respond')} answer={(content) => void answer({ decision: 'respond', content })} />
       : <PreviewView view={view} preview={view.preview} />)}
     <p class="says" role="status">{settled}</p>
     {form === 'deny' && isOpen && <DenyForm answer={answer} close={() => { setForm(null); root.current!.focus(); }} />}
@@ -117,24 +117,50 @@ function PreviewView({ view, preview }: { view: View; preview: Preview }) {
   </div>;
 }
 
-interface QuestionProps { preview: Preview; choices: unknown; canAnswer: boolean; answer: (content: string) => void }
+interface QuestionProps { preview: Preview; choices: unknown[]; canAnswer: boolean; answer: (content: unknown) => void }
 
-/** A question to the person: each suggested answer is a button, and any other answer can be written. */
+/** The suggested answers, as `ask_user` has them in its arguments. Those to a server are accepted as they are shown. */
+function choicesOf({ args, view }: Approval): unknown[] {
+  const isArgument = view.arguments.some(({ name, in_preview }) => in_preview && name.join('') === 'choices');
+  return isArgument ? args['choices'] as unknown[] : view.preview!.choices.map((choice) => choice.join(''));
+}
+
+/** A question to the person: each suggested answer is a button, and any other answer can be written. A question with several values has a field for each. */
 function Question({ preview, choices, canAnswer, answer }: QuestionProps) {
+  const { fields, link } = preview;
+  const hasForm = fields.length > 1 || (fields.length === 1 && preview.choices.length === 0);
   const submit = (event: SubmitEvent) => {
     event.preventDefault();
-    const content = String(new FormData(event.currentTarget as HTMLFormElement).get('answer')).trim();
-    if (content) answer(content);
+    const given = new FormData(event.currentTarget as HTMLFormElement);
+    if (hasForm) answer(valuesOf(fields, given));
+    else if (String(given.get('answer')).trim()) answer(String(given.get('answer')).trim());
   };
-  const click = (at: number) => (event: MouseEvent) => { if (event.detail < 2) answer(String((choices as unknown[])[at])); };
+  const click = (at: number) => (event: MouseEvent) => { if (event.detail < 2) answer(String(choices[at])); };
   return <div class="question">
     <p><Pieces of={preview.text} /></p>
+    {isSaid(link) && <p>{link.length === 1 && /^https?:/.test(link[0]!) ? <a href={link[0]} target="_blank" rel="noopener noreferrer">{link[0]}</a> : <Pieces of={link} />}</p>}
     {preview.choices.length > 0 && <div class="acts" role="group" aria-label="Suggested answers">{preview.choices.map((choice, at) =>
       <button type="button" disabled={!canAnswer} onClick={click(at)}><Pieces of={choice} /></button>)}</div>}
-    {canAnswer && <form class="acts" onSubmit={submit}><input name="answer" required autocomplete="off" aria-label="Your answer" placeholder={preview.choices.length > 0 ? 'Another answer' : 'Your answer'} />
+    {hasForm ? <form class="answer-form fields" onSubmit={submit}>
+      {fields.map((field, at) => <label><span class="name"><Pieces of={field.label} /></span> {isSaid(field.hint) && <span class="faint"><Pieces of={field.hint} /></span>}<FieldInput field={field} name={String(at)} isDisabled={!canAnswer} /></label>)}
+      <div class="acts"><button type="submit" class="main" disabled={!canAnswer}>Answer</button></div>
+    </form> : canAnswer && <form class="acts" onSubmit={submit}><input name="answer" required autocomplete="off" aria-label="Your answer" placeholder={preview.choices.length > 0 ? 'Another answer' : 'Your answer'} />
       <button type="submit" class="main">Answer</button></form>}
   </div>;
 }
+
+function FieldInput({ field, name, isDisabled }: { field: QuestionField; name: string; isDisabled: boolean }) {
+  const choices = field.kind === 'flag' ? ['Yes', 'No'] : field.choices.map((choice) => choice.join(''));
+  if (choices.length === 0) return <input name={name} autocomplete="off" disabled={isDisabled} />;
+  const isMultiple = field.kind === 'choices';
+  return <select name={name} multiple={isMultiple} disabled={isDisabled}>{!isMultiple && <option />}{choices.map((choice) => <option>{choice}</option>)}</select>;
+}
+
+/** Empty fields are left out, so that the server's default applies. What is missing or wrong, the server says. */
+const valuesOf = (fields: QuestionField[], given: FormData) => Object.fromEntries(fields.flatMap((field, at) => {
+  const values = given.getAll(String(at)).map(String).filter((value) => value !== '');
+  return values.length === 0 ? [] : [[field.name.join(''), field.kind === 'choices' ? values : values[0]]];
+}));
 
 interface FormProps { answer: (given: Answer) => void; close: () => void }
 

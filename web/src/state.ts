@@ -410,7 +410,7 @@ export function tidy(): void {
   if (cards.value.some((card) => card.settled !== null)) cards.value = cards.value.filter((card) => card.settled === null);
 }
 
-export interface Answer { decision: 'approve' | 'deny' | 'edit' | 'respond'; reason?: string; args?: unknown; content?: string }
+export interface Answer { decision: 'approve' | 'deny' | 'edit' | 'respond'; reason?: string; args?: unknown; content?: unknown }
 
 /** Answer a call. The answer is for the displayed call: if another call has this id, the server refuses the answer. */
 async function settleBy(card: Card, digest: string, answer: Answer, says?: string): Promise<void> {

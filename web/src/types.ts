@@ -17,7 +17,8 @@ export interface Line { kind: 'same' | 'added' | 'removed'; before: number | nul
 export interface Diff { path: Escaped; kind: string; hunks: { header: string; lines: Line[] }[]; hidden_lines: number; added: number; removed: number }
 export interface FileDiff { path: string; shown_path: Escaped; kind: string; view: Diff | null; size_before: number | null; size_after: number | null }
 export interface Argument { name: Escaped; kind: 'text' | 'json'; value: Escaped; in_preview: boolean }
-export interface Preview { kind: 'diff' | 'command' | 'call' | 'question'; notice: Escaped; text: Escaped; choices: Escaped[]; diff: Diff | null }
+export interface QuestionField { name: Escaped; label: Escaped; hint: Escaped; kind: 'text' | 'integer' | 'number' | 'flag' | 'choice' | 'choices'; choices: Escaped[]; is_required: boolean }
+export interface Preview { kind: 'diff' | 'command' | 'call' | 'question'; notice: Escaped; text: Escaped; choices: Escaped[]; fields: QuestionField[]; link: Escaped; diff: Diff | null }
 export interface View { path: Escaped[]; tool: Escaped; arguments: Argument[]; preview: Preview | null; escapes: number; digest: string }
 export type Args = Record<string, unknown>;
 /** The later calls of a conversation that can be approved together with one: those with the same key. */

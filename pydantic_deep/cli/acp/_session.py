@@ -24,6 +24,7 @@ from pydantic_ai import RunCancelled, UserError
 from pydantic_ai.messages import BinaryContent
 from rich.console import Console
 
+from pydantic_deep._messages.form_fields import read_answer
 from pydantic_deep.approvals import Approve, Decision, PendingApproval, Respond
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli.approvals._policy import CallAnswer
@@ -228,6 +229,13 @@ class EditorSession(ChatSession):
         if question is not None and tip is not None and question.id in [call.id for call in tip.pending]:
             if images:
                 self.warn('An answer to a question is a text. The images were not sent.')
+            if question.preview is not None and question.preview.fields:
+                try:
+                    read_answer(question.preview.fields, text)
+                except ValueError as error:
+                    self._question = question
+                    self.warn(f'{error} Write the answer as your next message.')
+                    return
             self._given[question.id] = CallAnswer(decision=Respond(text, digest=question.digest), by='person')
             await self.present(partial(resume_turn, self.conversation, text))
             return

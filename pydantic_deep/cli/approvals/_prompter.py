@@ -11,8 +11,9 @@ from pydantic import JsonValue
 from pydantic_ai import RunCancelled
 from rich.text import Text
 
+from pydantic_deep._messages.form_fields import FormField, read_answer
 from pydantic_deep._text.escapes import visible
-from pydantic_deep.approvals import Approve, Decision, Deny, Edit, PendingApproval, Respond
+from pydantic_deep.approvals import Approve, Decision, Deny, Edit, PendingApproval, Preview, Respond
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli.render._terminal_text import rich_text
 from pydantic_deep.cli.terminal._editor import EditingFailedError, NoEditorError, edit_text
@@ -137,7 +138,7 @@ class _CallPrompt:
         self._terminal.console.print('\n', self._question.title, sep='')
         self._terminal.console.print(self._question, end='')
         if self._preview is not None and self._preview.kind == 'question':
-            return await self._answer(self._preview.choices)
+            return await self._answer(self._preview)
         while True:
             self._print(_choice_line(self._keys, self._approval, self._repeat))
             match self._key(await self._terminal.ask('> ')):
@@ -158,15 +159,45 @@ class _CallPrompt:
                 case _:
                     self._help()
 
-    async def _answer(self, choices: Sequence[str]) -> Decision:
-        """Prompt for the answer to a question of the model."""
+    async def _answer(self, preview: Preview) -> Decision:
+        """Prompt for the answer to a question, again if it does not fit the form of the question."""
+        if len(preview.fields) > 1:
+            return await self._fill_in(preview.fields)
+        choices = preview.choices
         number = f'A number from 1 to {len(choices)}, or your' if choices else 'Your'
-        self._print(Text(f'{number} answer; Enter alone declines.', 'dim'))
-        typed = (await self._terminal.ask('> ')).strip()
-        if not typed:
-            return Deny(DECLINED_REASON)
-        is_number = typed.isascii() and typed.isdigit() and 0 < int(typed) <= len(choices)
-        return Respond(choices[int(typed) - 1] if is_number else typed)
+        while True:
+            self._print(Text(f'{number} answer; Enter alone declines.', 'dim'))
+            typed = (await self._terminal.ask('> ')).strip()
+            if not typed:
+                return Deny(DECLINED_REASON)
+            answer = _chosen(typed, choices)
+            if not preview.fields or self._read(preview.fields, answer) is not None:
+                return Respond(answer)
+
+    async def _fill_in(self, fields: Sequence[FormField]) -> Decision:
+        """Prompt for the value of each field."""
+        self._print(
+            Text('Enter alone skips a field that has a default or is optional, and declines at any other.', 'dim')
+        )
+        values: dict[str, JsonValue] = {}
+        for each in fields:
+            while True:
+                typed = (await self._terminal.ask(f'{visible(each.label, one_line=True)}: ')).strip()
+                if not typed and each.is_required and each.default is None:
+                    return Deny(DECLINED_REASON)
+                value = self._read([each], {each.name: _chosen(typed, each.shown_choices)})
+                if value is not None:
+                    values |= value
+                    break
+        return Respond(values)
+
+    def _read(self, fields: Sequence[FormField], answer: JsonValue) -> dict[str, JsonValue] | None:
+        """Return the values of an answer. Print a message and return `None` if they do not fit."""
+        try:
+            return read_answer(fields, answer)
+        except ValueError as error:
+            self._print(Text(visible(str(error)), 'yellow'))
+            return None
 
     def _key(self, typed: str) -> Choice | None:
         """Return the choice for an input; `None` if it is not available."""
@@ -216,6 +247,12 @@ async def _cancel_on_interrupt(decision: Awaitable[Decision]) -> Decision:
         return await decision
     except (KeyboardInterrupt, EOFError) as error:
         raise RunCancelled('The person stopped the turn at a question.') from error
+
+
+def _chosen(typed: str, choices: Sequence[str]) -> str:
+    """Return the choice with a number, or what was typed."""
+    is_number = typed.isascii() and typed.isdigit() and 0 < int(typed) <= len(choices)
+    return choices[int(typed) - 1] if is_number else typed
 
 
 def _choice_line(keys: Sequence[Choice], approval: Approval, repeat: Repeat | None) -> Text:

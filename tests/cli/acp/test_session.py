@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import os
 import re
+import sys
 from pathlib import Path
 from typing import Any, cast
 
@@ -35,6 +37,8 @@ from pydantic_ai.models.function import AgentInfo
 from pydantic_deep.cli.acp._cancellation import Cancellation
 from pydantic_deep.cli.acp._prompts import EditorPrompt
 from pydantic_deep.cli.acp._session import EditorSession, stop_reason
+from pydantic_deep.cli.turn._runtime import Extras
+from pydantic_deep.mcp import McpServer
 from pydantic_deep.skills import Skills
 from pydantic_deep.store import open_store
 from pydantic_deep.streaming import EndEvent, ErrorEvent
@@ -42,6 +46,7 @@ from pydantic_deep.testing import ScriptedModel, call
 from tests.cli.acp.conftest import Connect, FakeEditor, Stalled
 from tests.turn.cancellation import Interruption
 
+MCP_SERVER = Path(__file__).parents[2] / 'mcp/fixture_server.py'
 PLAN = [{'content': 'Write it', 'status': 'in_progress'}]
 WRITE = call('write_file', path='/new.txt', content='new\n')
 WRITE_TWICE = call('write_file', path='/twice.txt', content='two\n')
@@ -774,3 +779,20 @@ async def test_a_second_turn_in_a_directory_works_on_a_copy_and_says_so(connect:
             assert 'The agent worked on a copy; the directory is unchanged.' in editor.text()
             assert not (work / 'new.txt').exists()
             done.set()
+
+
+async def test_text_that_does_not_fit_a_question_is_asked_again(connect: Connect, work: Path) -> None:
+    """The answer to a question of an MCP server is a line for each field. A wrong one is explained, and the next prompt
+    answers."""
+    server = McpServer(command=sys.executable, args=(str(MCP_SERVER),), env={'CALLS': os.devnull})
+    model = ScriptedModel(call('shop_form'), 'Done.')
+    extras = Extras(mcp_servers={'shop': server})
+    async with connect(model, extras=extras, mcp_servers=('shop',)) as editor:
+        session = await editor.open(work)
+        editor.options = ['text']
+        await editor.prompt(session, 'Tea?')
+        await editor.prompt(session, 'two cups')
+        assert 'The answer has 5 fields: cups, kind, extras, gift, note.' in editor.text()
+        await editor.prompt(session, 'cups: 2\nkind: Green')
+        assert editor.text().endswith('Done.')
+    assert "'content': {'cups': 2, 'kind': 'g', 'gift': False}" in str(model.requests[1].messages[-1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -400,3 +401,64 @@ respond the call does not run; the model gets your text as its result
 Ctrl-C stops the turn; no pending call has run.
 [n]o  [r]espond  [?]
 """)
+
+
+@pytest.fixture
+def mcp_file(tmp_path: Path) -> Path:
+    """A file with the fixture server."""
+    program = Path(__file__).parents[2] / 'mcp/fixture_server.py'
+    server = {'command': sys.executable, 'args': [str(program)], 'env': {'CALLS': str(tmp_path / 'calls')}}
+    path = tmp_path / 'servers.json'
+    path.write_text(json.dumps({'mcpServers': {'shop': server}}))
+    return path
+
+
+def test_question_of_a_server_is_asked_field_by_field(
+    invoke: Invoke, make_terminal: MakeTerminal, mcp_file: Path
+) -> None:
+    """Each field has a prompt, which repeats until the value fits. Enter skips fields with a default or without need."""
+    terminal = make_terminal('9', '2', '2', 'milk, sugar', '', '')
+    model = ScriptedModel(call('shop_form'), echo_results)
+    ran = invoke('run', 'Go', '--mcp-config', str(mcp_file), model=model, terminal=terminal)
+    assert [prompt for prompt, _, _ in terminal.prompts] == [
+        'Cups: ',
+        'Cups: ',
+        'kind: ',
+        'extras: ',
+        'gift: ',
+        'note: ',
+    ]
+    assert "'content': {'cups': 2, 'kind': 'b', 'extras': ['milk', 'sugar'], 'gift': False}" in ran.stdout
+    assert terminal.shown == snapshot("""\
+
+? shop_form
+  │   The MCP server 'shop' asks:
+  │   Which tea?
+  │ cups: Cups. integer, from 1 to 5
+  │ kind: Green | Black
+  │ extras: several are possible, optional. milk | sugar
+  │ gift: yes or no, default false
+  │ note: optional
+Enter alone skips a field that has a default or is optional, and declines at any
+other.
+The field 'cups' does not accept '9': Input should be less than or equal to 5.
+""")
+
+
+def test_empty_required_field_declines_a_question(invoke: Invoke, make_terminal: MakeTerminal, mcp_file: Path) -> None:
+    """A field without a default that an answer needs is the one to decline at."""
+    model = ScriptedModel(call('shop_form'), echo_results)
+    ran = invoke('run', 'Go', '--mcp-config', str(mcp_file), model=model, terminal=make_terminal('2', ''))
+    assert "'action': 'decline'" in ran.stdout
+
+
+def test_question_of_a_server_with_one_field_repeats_until_the_answer_fits(
+    invoke: Invoke, make_terminal: MakeTerminal, mcp_file: Path
+) -> None:
+    """A wrong answer is explained and asked again. A question with an address shows the link."""
+    terminal = make_terminal('y', 'many', '2', '1')
+    model = ScriptedModel(call('shop_book'), echo_results)
+    ran = invoke('run', 'Go', '--mcp-config', str(mcp_file), model=model, terminal=terminal)
+    assert "'content': {'count': 2}" in ran.stdout
+    assert "The field 'count' does not accept 'many'" in terminal.shown
+    assert 'link: https://pay.example/1' in terminal.shown

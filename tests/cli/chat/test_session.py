@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from io import StringIO
@@ -410,3 +411,24 @@ async def test_a_recap_shows_the_last_turns(make_conversation: MakeConversation)
     await print_recap(console := Console(file=StringIO()), chat.reader, root.record)
     assert isinstance(console.file, StringIO)
     assert console.file.getvalue() == ''
+
+
+def test_chat_asks_the_question_of_a_server(invoke: Invoke, make_terminal: Callable[..., Any], tmp_path: Path) -> None:
+    """A question of an MCP server is asked within the turn, again if the answer does not fit, and its call continues. The
+    next turn uses the same server."""
+    program = Path(__file__).parents[2] / 'mcp/fixture_server.py'
+    server = {'command': sys.executable, 'args': [str(program)], 'env': {'CALLS': str(tmp_path / 'calls')}}
+    (tmp_path / 'servers.json').write_text(json.dumps({'mcpServers': {'shop': server}}))
+    model = ScriptedModel(call('shop_book'), 'Booked.', call('shop_ask'), 'Asked.')
+    terminal = make_terminal('y', '9', '2', 'Continue', 'Ada')
+    result = invoke(
+        'chat',
+        '--mcp-config',
+        str(tmp_path / 'servers.json'),
+        model=model,
+        stdin='Book.\nAsk.\n',
+        terminal=terminal,
+    )
+    assert (result.exit_code, terminal.typed) == (0, [])
+    lines = (tmp_path / 'calls').read_text().splitlines()
+    assert lines == ['start', 'book', 'book ended', 'ask', 'ask ended']

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import random
 import sys
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from pydantic_ai import Tool
 
 from pydantic_deep import AskUser, LocalBackend, create_deep_agent
 from pydantic_deep._text.escapes import escape, visible
+from pydantic_deep.mcp import McpServer, McpServers
 from pydantic_deep.server import AnyAgent
 from pydantic_deep.testing import ScriptedModel, call
 from pydantic_deep.versions import ProtectedFilesWarning
@@ -53,6 +55,13 @@ def odd(first: str, second: str, other: dict[str, Any]) -> str:
     return first + second + str(other)
 
 
+MCP_SERVER = McpServer(
+    command=sys.executable,
+    args=(str(Path(__file__).parents[2] / 'mcp/fixture_server.py'),),
+    env={'CALLS': os.devnull},
+)
+
+
 @pytest.fixture
 def agents(script: Script) -> Mapping[str, AnyAgent]:
     gated = {'write_file': True, 'edit_file': True}
@@ -61,6 +70,11 @@ def agents(script: Script) -> Mapping[str, AnyAgent]:
         'careful': create_deep_agent(ScriptedModel(then=script), interrupt_on=gated, tools=tools),
         'bold': create_deep_agent(ScriptedModel(then=script)),
         'curious': create_deep_agent(ScriptedModel(then=script), interrupt_on={}, capabilities=[AskUser()]),
+        'teahouse': create_deep_agent(
+            ScriptedModel(then=script),
+            interrupt_on={},
+            capabilities=[McpServers(servers={'shop': MCP_SERVER}, allow=['shop_book'])],
+        ),
     }
 
 
@@ -347,6 +361,43 @@ async def test_question_is_answered_by_a_choice_or_in_words(
     await seen.calls.first.click()
     await expect(seen.page.locator('.field.result pre')).to_contain_text(words)
     assert seen.problems == []
+
+
+async def test_question_of_a_server_has_a_field_for_each_value(
+    open_page: OpenPage, client: httpx.AsyncClient, script: Script
+) -> None:
+    """The form has the fields of the server. A wrong value is explained, and the card stays until the answer fits."""
+    run = await ask(client, script, call('shop_form'), agent='teahouse')
+    seen = await open_page(at=f'#/c/{run["conversation_id"]}')
+    card = card_of(seen.page, run['approvals'][0])
+    await expect(card.locator('.question p')).to_have_text("The MCP server 'shop' asks:\nWhich tea?")
+    await expect(card.locator('.fields .name')).to_have_text(['Cups', 'kind', 'extras', 'gift', 'note'])
+    await card.get_by_label('Cups').fill('9')
+    await card.get_by_label('kind').select_option('Green')
+    await card.get_by_label('extras').select_option(['milk', 'sugar'])
+    await card.get_by_role('button', name='Answer').click()
+    await expect(seen.page.locator('#problem')).to_contain_text("The field 'cups' does not accept '9'")
+    await card.get_by_label('Cups').fill('2')
+    await card.get_by_role('button', name='Answer').click()
+
+    await expect(seen.turns.last.locator('.markdown').last).to_have_text('Done.')
+    await seen.calls.first.click()
+    await expect(seen.page.locator('.field.result pre')).to_contain_text('"extras"')
+
+
+async def test_question_of_a_server_shows_its_link(
+    open_page: OpenPage, client: httpx.AsyncClient, script: Script
+) -> None:
+    """An address is a link, and a suggested answer continues the call."""
+    run = await ask(client, script, call('shop_book'), agent='teahouse')
+    seen = await open_page(at=f'#/c/{run["conversation_id"]}')
+    script.next = 'Done.'
+    await card_of(seen.page, run['approvals'][0]).get_by_role('textbox').fill('2')
+    await seen.page.get_by_role('button', name='Answer').click()
+    link = seen.page.get_by_role('link', name='https://pay.example/1')
+    await expect(link).to_have_attribute('rel', 'noopener noreferrer')
+    await seen.page.get_by_role('button', name='Continue').click()
+    await expect(seen.turns.last.locator('.markdown').last).to_have_text('Done.')
 
 
 async def test_inbox_names_who_asks_since_when_and_where(
