@@ -2,7 +2,8 @@
 
 Both are requests to one application in this process, without a socket and without a client that parses what it receives.
 A run calls a tool many times. Its CPU time divided by the calls is the cost of a call with its streamed events, and the
-ratio of the two is printed: the median of pairs that run one after the other, so that load of the machine affects both.
+ratio of the two is printed: the median of pairs that run one after the other, so that load of the machine affects both, and
+the quartiles, which show how much it has disturbed.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from pydantic_deep import create_deep_agent, open_store
 from pydantic_deep.server import Identity, ServerSettings, create_app
 from pydantic_deep.testing import Answer, ScriptedModel, call
 
-CALLS = 200
+CALLS = 50
 """The calls of a run."""
 
-PAIRS = 7
+PAIRS = 25
 """The runs over each route, after one that warms up."""
 
 
@@ -111,8 +112,8 @@ async def main() -> None:
     for name, index in (('our route', 0), ('/mcp', 1)):
         cost, events = (statistics.median(pair[index][part] for pair in pairs) for part in (0, 1))
         print(f'{name:>9}: {cost:.3f} CPU ms a call, {events:.0f} events')
-    ratio = statistics.median(mcp / ours for (ours, _), (mcp, _) in pairs)
-    print(f'    ratio: {ratio:.3f}')
+    low, ratio, high = statistics.quantiles((mcp / ours for (ours, _), (mcp, _) in pairs), n=4)
+    print(f'    ratio: {ratio:.3f} ({low:.3f} to {high:.3f})')
 
 
 if __name__ == '__main__':

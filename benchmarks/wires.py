@@ -1,14 +1,19 @@
 """CPU of a streamed event on the routes of other APIs, as a multiple of our own route: `python benchmarks/wires.py`.
 
-An agent answers with 3,000 pieces of text, each of which is an event. The application is called in this process without a
-socket and without a client, so that the figures contain only its own work: the run, its log, and the route. The rounds
-alternate between the routes, and the median counts.
+An agent answers with 1,000 pieces of text, each of which is an event. The application is called in this process without a
+socket and without a client, so that the figures contain only its own work: the run, its log, and the route. The CPU time
+between the first piece and the last one is divided by the pieces, so that the start and the end of a turn do not count.
+
+Each round measures every route once, in random order, and its ratio is that of a route to ours in the same round. The
+median of the ratios is printed, with the quartiles, which show how much other work on the machine has disturbed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import random
 import statistics
 import sys
 import time
@@ -23,14 +28,20 @@ from pydantic_deep import create_deep_agent
 from pydantic_deep.server import ServerSettings, create_api_key, create_app
 from pydantic_deep.store import open_store
 
-PIECES = 3_000
-"""Number of pieces of an answer, so that the cost of a turn without pieces hardly counts."""
+PIECES = 1_000
+"""Number of pieces of an answer."""
 
-ROUNDS = 7
+ROUNDS = 41
 """Number of measurements of each route."""
 
 OURS = 'ours'
 """The name of our own route."""
+
+_PIECE = 'a few words '
+"""The text of a piece."""
+
+_SKIPPED = 10
+"""Number of pieces at the beginning that are not measured: they may have waited for their reader."""
 
 _SAID = [{'role': 'user', 'content': 'Hi'}]
 
@@ -50,7 +61,7 @@ async def say(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[st
     """Stream an answer."""
     for _ in range(PIECES):
         await asyncio.sleep(0)  # as a model's connection yields between pieces
-        yield 'a few words '
+        yield _PIECE
 
 
 class Caller:
@@ -64,8 +75,8 @@ class Caller:
             (b'authorization', f'Bearer {key}'.encode()),
         ]
 
-    async def call(self, method: str, path: str, body: object = None) -> bytes:
-        """Return the body of a response."""
+    async def call(self, method: str, path: str, body: object = None, *, clock: list[float] | None = None) -> bytes:
+        """Return the body of a response, and append the CPU time of each piece that is sent to `clock`."""
         path, _, query = path.partition('?')
         requests = [{'type': 'http.request', 'body': b'' if body is None else json.dumps(body).encode()}]
         chunks: list[bytes] = []
@@ -79,6 +90,8 @@ class Caller:
         async def send(message: MutableMapping[str, Any]) -> None:
             status.append(message.get('status', 0))
             chunks.append(message.get('body', b''))
+            if clock is not None:
+                clock.extend([time.process_time()] * chunks[-1].count(_PIECE.encode()))
 
         scope = {
             'type': 'http', 'asgi': {'version': '3.0'}, 'http_version': '1.1', 'method': method, 'scheme': 'http',
@@ -93,19 +106,18 @@ class Caller:
 
 async def turn(caller: Caller, name: str) -> float:
     """Stream a turn in a new conversation, and return the CPU microseconds of an event."""
+    clock: list[float] = []
+    gc.collect()
     if name == OURS:
         conversation = json.loads(await caller.call('POST', '/api/conversations', {'agent': 'clerk'}))['id']
-        start = time.process_time()
         started = await caller.call('POST', f'/api/conversations/{conversation}/turns?wait=false', {'prompt': 'Hi'})
-        body = await caller.call('GET', f'/api/runs/{json.loads(started)["id"]}/events')
+        await caller.call('GET', f'/api/runs/{json.loads(started)["id"]}/events', clock=clock)
     else:
         path, request = WIRES[name]
-        start = time.process_time()
-        body = await caller.call('POST', path, request)
-    spent = time.process_time() - start
-    if body.count(b'a few words ') < PIECES:
+        await caller.call('POST', path, request, clock=clock)
+    if len(clock) < PIECES:
         raise RuntimeError(f'The answer of {name} is incomplete.')
-    return spent / PIECES * 1e6
+    return (clock[PIECES - 1] - clock[_SKIPPED]) / (PIECES - 1 - _SKIPPED) * 1e6
 
 
 async def main(rounds: int) -> None:
@@ -117,16 +129,17 @@ async def main(rounds: int) -> None:
         app = create_app({'clerk': agent}, store, settings)
         async with app.router.lifespan_context(app):
             caller = Caller(app, key)
-            names = (OURS, *WIRES)
+            names = [OURS, *WIRES]
             for name in names:
                 await turn(caller, name)  # loads modules
             samples: dict[str, list[float]] = {name: [] for name in names}
             for _ in range(rounds):
-                for name in names:
+                for name in random.sample(names, len(names)):
                     samples[name].append(await turn(caller, name))
     for name in names:
-        ratio = statistics.median(mine / ours for mine, ours in zip(samples[name], samples[OURS], strict=True))
-        print(f'{name:17} {statistics.median(samples[name]):7.1f} µs {ratio:6.2f}×')
+        ratios = [mine / ours for mine, ours in zip(samples[name], samples[OURS], strict=True)]
+        low, median, high = statistics.quantiles(ratios, n=4)
+        print(f'{name:17} {statistics.median(samples[name]):7.1f} µs {median:7.3f}× ({low:.3f} to {high:.3f})')
 
 
 if __name__ == '__main__':

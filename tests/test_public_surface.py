@@ -664,11 +664,13 @@ def test_every_public_name_is_listed() -> None:
                 'read_answer',
                 'render_event',
                 'render_frame',
+                'render_frames',
                 'selected_groups',
                 'session_scope',
                 'stream_agent',
                 'stream_events',
                 'suspended_event',
+                'text_of_entry',
             ],
             'pydantic_deep.subagents': [
                 'Builder',

@@ -35,10 +35,10 @@ from ._events import (
     UsageEvent,
 )
 from ._failures import EXPECTED_ERRORS, describe_failure, dump_failure, load_failure, suspended_event
-from ._frames import FrameReader, FrameTooLargeError, render_frame
+from ._frames import FrameReader, FrameTooLargeError, render_frame, render_frames
 from ._json import render_event
 from ._lines import NOTICE, CallBatches, EventEncoder, EventGroup, event_frame, groups_of, iter_lines, selected_groups
-from ._log_entries import EntryEncoder, decode_entry, encode_entry, frame_of, is_selected
+from ._log_entries import EntryEncoder, decode_entry, encode_entry, frame_of, is_selected, text_of_entry
 from ._protocol import Decoder, Encoder, Frame, SupportsCallRemoval
 from .providers._answer import APPROVAL_REQUIRED, Answer, AnswerEncoder, read_answer
 from .providers._anthropic_decoder import AnthropicDecoder
@@ -139,9 +139,11 @@ __all__ = (
     'read_answer',
     'render_event',
     'render_frame',
+    'render_frames',
     'selected_groups',
     'session_scope',
     'stream_agent',
     'stream_events',
     'suspended_event',
+    'text_of_entry',
 )

@@ -5,6 +5,7 @@ The contents of frames are not interpreted here; decoders and encoders do that.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from pydantic_deep.errors import DeepAgentError
@@ -150,6 +151,11 @@ def render_frame(frame: Frame) -> str:
         fields.append(f'retry: {frame.retry_milliseconds}')
     lines = frame.data.replace('\r\n', '\n').replace('\r', '\n').split('\n')
     return '\n'.join([*fields, *(f'data: {line}' for line in lines), '', ''])
+
+
+def render_frames(frames: Iterable[Frame]) -> bytes:
+    """Return frames as bytes of a stream. See `render_frame`."""
+    return ''.join(map(render_frame, frames)).encode()
 
 
 def _checked(field: str, value: str, refused: frozenset[str]) -> str:

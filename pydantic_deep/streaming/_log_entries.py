@@ -5,9 +5,16 @@ The first byte contains the groups that a reader must request, so that entries a
 
 from __future__ import annotations
 
+import json
+
+from pydantic import ValidationError
+
 from ._events import STREAM_EVENTS, NoticeEvent, StreamEvent
 from ._frames import render_frame
 from ._lines import NOTICE, CallBatches, EventGroup, event_frame, groups_of
+
+_BEFORE_TEXT = b'\0event: text\ndata: {"type":"text","text":'
+_AFTER_TEXT = b',"path":[]}\n\n'
 
 
 class EntryEncoder:
@@ -29,7 +36,7 @@ def encode_entry(event: StreamEvent) -> bytes:
 
 def is_selected(entry: bytes, groups: EventGroup) -> bool:
     """Return whether a reader that requested these groups receives the event."""
-    return not entry[0] & ~groups
+    return not entry[0] & ~int(groups)  # the complement of a flag is a slow operation of `enum`
 
 
 def frame_of(entry: bytes, groups: EventGroup) -> bytes:
@@ -39,4 +46,15 @@ def frame_of(entry: bytes, groups: EventGroup) -> bytes:
 
 def decode_entry(entry: bytes) -> StreamEvent:
     """Return the event of an entry."""
-    return STREAM_EVENTS.validate_json(entry.partition(b'\ndata: ')[2])
+    data = entry.partition(b'\ndata: ')[2]
+    try:
+        return STREAM_EVENTS.validate_json(data)
+    except ValidationError:  # pydantic does not parse lone surrogates
+        return STREAM_EVENTS.validate_python(json.loads(data))
+
+
+def text_of_entry(entry: bytes) -> bytes | None:
+    """Return the text of an entry as JSON, without parsing it; `None` if it is not a text of the agent itself."""
+    if entry.startswith(_BEFORE_TEXT) and entry.endswith(_AFTER_TEXT):
+        return entry[len(_BEFORE_TEXT) : -len(_AFTER_TEXT)]
+    return None

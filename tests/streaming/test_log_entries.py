@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from pydantic_deep.streaming import (
@@ -20,6 +22,7 @@ from pydantic_deep.streaming import (
     event_frame,
     frame_of,
     is_selected,
+    text_of_entry,
 )
 
 EVENTS: list[StreamEvent] = [
@@ -49,6 +52,18 @@ def test_entry_is_the_frame_of_its_event(event: StreamEvent) -> None:
 )
 def test_readers_receive_the_groups_that_they_requested(groups: EventGroup, selected: list[str]) -> None:
     assert [event.type for event in EVENTS if is_selected(encode_entry(event), groups)] == selected
+
+
+@pytest.mark.parametrize('text', ['a', 'two\nlines "quoted"', 'é 🌍', ',"path":[]}', 'a lone \ud83d'])
+def test_text_of_an_entry_is_json_that_was_not_parsed(text: str) -> None:
+    entry = encode_entry(TextEvent(text=text))
+    assert json.loads(text_of_entry(entry) or b'') == text
+    assert decode_entry(entry) == TextEvent(text=text)
+
+
+@pytest.mark.parametrize('event', [TextEvent(text='of a subagent', path=['a']), ThinkingEvent(text='Hm'), EVENTS[0]])
+def test_entry_without_a_text_of_the_agent_itself_has_none(event: StreamEvent) -> None:
+    assert text_of_entry(encode_entry(event)) is None
 
 
 def test_encoder_puts_a_notice_before_each_batch_of_calls() -> None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from dataclasses import replace
+from typing import TypeAlias
 
 import anyio
 
@@ -27,9 +28,14 @@ from pydantic_deep.streaming import (
     decode_entry,
     groups_of,
     is_selected,
+    text_of_entry,
 )
 
 from ._client_results import is_client_call
+
+ClientEvent: TypeAlias = StreamEvent | bytes | None
+"""An event; or a text of the agent itself as JSON, which encoders insert into a frame without parsing it; or `None` while
+a client gets no events."""
 
 _READ_GROUPS = EventGroup.tool_results | EventGroup.thinking
 """The groups of events that a response needs. Calls and their pieces are not decoded."""
@@ -43,7 +49,7 @@ def _is_read(event: StreamEvent) -> bool:
     return not groups_of(event) & ~_READ_GROUPS
 
 
-async def run_events(state: ServerState, run: ServerRun) -> AsyncGenerator[StreamEvent | None]:
+async def run_events(state: ServerState, run: ServerRun) -> AsyncGenerator[ClientEvent]:
     """Yield the events of a run, and `None` while a client gets none.
 
     If the log is removed or replaced while it is read, the events stop without an end event, which readers treat as an
@@ -60,12 +66,14 @@ async def run_events(state: ServerState, run: ServerRun) -> AsyncGenerator[Strea
                     if not entries and anyio.current_time() - last_yielded < keepalive_seconds:
                         continue
                     last_yielded = anyio.current_time()
-                    for event in map(decode_entry, entries) if entries else (None,):
-                        yield event
+                    for entry in entries:
+                        yield text_of_entry(entry) or decode_entry(entry)
+                    if not entries:
+                        yield None
         log = log.successor
 
 
-async def stored_events(run: AuthorizedRun) -> AsyncGenerator[StreamEvent | None]:
+async def stored_events(run: AuthorizedRun) -> AsyncGenerator[ClientEvent]:
     """Yield the events of a run so far, as the store has them."""
     if run.stored is not None:
         for event in await stored_run_events(run.agent, run.stored):
@@ -76,7 +84,7 @@ async def stored_events(run: AuthorizedRun) -> AsyncGenerator[StreamEvent | None
         yield run.local.error
 
 
-async def followed_events(state: ServerState, run: AuthorizedRun) -> AsyncGenerator[StreamEvent | None]:
+async def followed_events(state: ServerState, run: AuthorizedRun) -> AsyncGenerator[ClientEvent]:
     """Yield the events of a run of another process, as the store gets them, and `None` while there are none."""
     assert run.stored is not None  # noqa: S101 - a run that is not in this process is in the store
     batches = follow_stored_run(state.runs, run.agent, run.stored, after=0, poll_seconds=POLL_SECONDS)
@@ -90,8 +98,8 @@ async def followed_events(state: ServerState, run: AuthorizedRun) -> AsyncGenera
 
 
 async def client_events(
-    access: Access, events: AsyncGenerator[StreamEvent | None], *, has_schema: bool
-) -> AsyncGenerator[StreamEvent | None]:
+    access: Access, events: AsyncGenerator[ClientEvent], *, has_schema: bool
+) -> AsyncGenerator[ClientEvent]:
     """Yield the events of a run for its client. Pending calls have the ids of the inbox.
 
     The only calls are those of the client's tools. With a schema of the answer, the only text is the output.
@@ -99,17 +107,24 @@ async def client_events(
     required: ApprovalRequiredEvent | None = None
     async with aclosing(events):
         async for event in events:
+            if has_schema and isinstance(event, (bytes, TextEvent, RetriedEvent)):
+                continue
             if isinstance(event, ApprovalRequiredEvent):
                 required = event  # the ids are in the version that the end event names
                 continue
             if isinstance(event, EndEvent) and required is not None:
                 for call in await _pending_events(access, required, event):
                     yield call
-            if has_schema and isinstance(event, (TextEvent, RetriedEvent)):
-                continue
             if has_schema and isinstance(event, EndEvent) and event.output is not None:
                 event = await _with_json_output(access, event)
             yield event
+
+
+async def parse_texts(events: AsyncGenerator[ClientEvent]) -> AsyncGenerator[StreamEvent | None]:
+    """Yield events with their texts parsed, for readers that do not send each event at once."""
+    async with aclosing(events):
+        async for event in events:
+            yield TextEvent(text=json.loads(event)) if isinstance(event, bytes) else event
 
 
 async def _pending_events(access: Access, required: ApprovalRequiredEvent, end: EndEvent) -> list[StreamEvent]:

@@ -28,7 +28,7 @@ from pydantic_deep.store import ApprovalRecord, VersionNotFoundError, new_id, ut
 from pydantic_deep.streaming import openai_response
 from pydantic_deep.versions import InboxItem
 
-from ._client_events import client_events, stored_events
+from ._client_events import client_events, parse_texts, stored_events
 from ._client_results import is_client_call
 from ._dialogue import Dialogue, to_model_messages
 from ._linked_files import fetch_history
@@ -49,7 +49,7 @@ async def build_response(access: Access, own: OwnResponse) -> dict[str, JsonValu
     run, fields = own.run, dict[str, JsonValue]()
     if run.local is not None and run.local.state == 'queued':
         fields['status'] = 'queued'
-    events = client_events(access, stored_events(run), has_schema=has_schema(own.row))
+    events = parse_texts(client_events(access, stored_events(run), has_schema=has_schema(own.row)))
     return openai_response(
         [event async for event in events if event is not None],
         **rendering_of(own.row, run.agent.name, completed_at=completed_at(run), **fields),

@@ -28,9 +28,10 @@ from pydantic_deep.streaming import (
     openai_error,
     openai_response,
     read_answer,
+    render_frames,
 )
 
-from ._client_events import client_events, followed_events, run_events
+from ._client_events import client_events, followed_events, parse_texts, run_events
 from ._dialogue import Dialogue, merge_messages
 from ._response_items import completed_at, has_schema, rendering_of
 from ._response_objects import (
@@ -49,7 +50,6 @@ from ._turns import (
     KEEPALIVE,
     CompatTurn,
     Continuation,
-    render_frames,
     start_conversation,
     start_turn,
 )
@@ -166,7 +166,7 @@ async def _frames(access: Access, own: OwnResponse, *, after: int) -> AsyncGener
     yield render_frames(known[after + 1 :])
     number = len(known)
     source = followed_events(access.state, own.run) if run.local is None else run_events(access.state, run.local)
-    async with aclosing(client_events(access, source, has_schema=has_schema(own.row))) as events:
+    async with aclosing(parse_texts(client_events(access, source, has_schema=has_schema(own.row)))) as events:
         async for event in events:
             frames = encoder.encode(event) if event is not None else list[Frame]()
             new = frames[max(0, after + 1 - number) :]

@@ -32,11 +32,11 @@ from pydantic_deep.streaming import (
     ToolCallEvent,
     UsageEvent,
     read_answer,
-    render_frame,
+    render_frames,
 )
 from pydantic_deep.versions import AgentVersion, TurnOptions
 
-from ._client_events import client_events, run_events
+from ._client_events import ClientEvent, client_events, parse_texts, run_events
 from ._client_results import resume_with_results, run_of_answers
 from ._client_tools import ClientCall, parse_args
 from ._dialogue import Dialogue, prompt_of, text_of, to_model_messages
@@ -80,7 +80,7 @@ class CompatTurn:
         failed = next((event for event in first if isinstance(event, ErrorEvent)), None)
         if failed is not None:
             await events.aclose()
-            return _error_response(failed, build_body(first))
+            return _error_response(failed, build_body([event for event in first if not isinstance(event, bytes)]))
         return StreamingResponse(  # without our streams' `retry`, which OpenAI's client would treat as an event
             self.frames(_chain(first, events), encoder), media_type='text/event-stream', headers=HEADERS
         )
@@ -106,14 +106,14 @@ class CompatTurn:
         await self._store_thread(answer.text, _calls_in(events))
         return JSONResponse(dict(build_body(events)))
 
-    def events(self) -> AsyncGenerator[StreamEvent | None]:
+    def events(self) -> AsyncGenerator[ClientEvent]:
         """Return the events of the run for its client, and `None` while there are none."""
         events = run_events(self.access.state, self.run)
         return client_events(self.access, events, has_schema=self.request.output_schema is not None)
 
     async def frames(
         self,
-        events: AsyncGenerator[StreamEvent | None],
+        events: AsyncGenerator[ClientEvent],
         encoder: AnswerEncoder | ResponsesEncoder,
         *,
         first: Sequence[Frame] = (),
@@ -126,6 +126,9 @@ class CompatTurn:
                 yield render_frames(first)
             async with aclosing(events):
                 async for event in events:
+                    if isinstance(event, bytes):
+                        yield encoder.render_text(event)
+                        continue
                     calls += _calls_in([event])
                     frames = KEEPALIVE if event is None else render_frames(encoder.encode(event))
                     if isinstance(event, EndEvent) and event.finish_reason != 'error':
@@ -150,7 +153,7 @@ class CompatTurn:
         log, events = None, list[StreamEvent]()
         while not _has_end(events) and log is not self.run.log:
             log = self.run.log
-            events = [event async for event in self.events() if event is not None]
+            events = [event async for event in parse_texts(self.events()) if event is not None]
         return events
 
     async def _store_thread(self, answer: str, calls: Sequence[ClientCall]) -> None:
@@ -326,9 +329,7 @@ def _conversation_name(prompt: str) -> str | None:
     return ''.join(character for character in line if character.isprintable())[:60] or None
 
 
-async def _chain(
-    first: Iterable[StreamEvent], events: AsyncGenerator[StreamEvent | None]
-) -> AsyncGenerator[StreamEvent | None]:
+async def _chain(first: Iterable[ClientEvent], events: AsyncGenerator[ClientEvent]) -> AsyncGenerator[ClientEvent]:
     for event in first:
         yield event
     async with aclosing(events):
@@ -336,7 +337,7 @@ async def _chain(
             yield event
 
 
-async def _until_first_content(events: AsyncGenerator[StreamEvent | None]) -> AsyncGenerator[StreamEvent]:
+async def _until_first_content(events: AsyncGenerator[ClientEvent]) -> AsyncGenerator[StreamEvent | bytes]:
     """Yield events up to the first one with content."""
     async for event in events:
         match event:
@@ -347,11 +348,6 @@ async def _until_first_content(events: AsyncGenerator[StreamEvent | None]) -> As
             case _:
                 yield event
                 return
-
-
-def render_frames(frames: Iterable[Frame]) -> bytes:
-    """Return frames as bytes of a stream."""
-    return ''.join(map(render_frame, frames)).encode()
 
 
 def _error_response(error: ErrorEvent, body: Mapping[str, JsonValue]) -> JSONResponse:

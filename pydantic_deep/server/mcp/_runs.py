@@ -13,7 +13,7 @@ from pydantic_deep.server.access._ownership import Access, AuthorizedRun
 from pydantic_deep.server.runs._run_log import LogDiscardedError
 from pydantic_deep.server.runs._server_run import ServerRun
 from pydantic_deep.server.schemas._runs import build_run
-from pydantic_deep.streaming import ToolCallEvent, decode_entry
+from pydantic_deep.streaming import EventGroup, ToolCallEvent, decode_entry
 from pydantic_deep.views import Run, StoredApproval
 
 from ._shapes import PendingCall, RunResult
@@ -70,7 +70,7 @@ async def _report_calls(run: ServerRun, report: Report, keepalive_seconds: float
     progress, message = 0, 'The run has started.'
     with suppress(LogDiscardedError):  # another process continues the run from its beginning
         async for batch in run.log.batches(idle_seconds=keepalive_seconds):
-            events = [decode_entry(entry) for _, entry in batch]
+            events = [decode_entry(entry) for _, entry in batch if entry[0] == EventGroup.function_calls]
             calls = [' > '.join((*event.path, event.name)) for event in events if isinstance(event, ToolCallEvent)]
             news = calls if batch else [message]
             for message in news:

@@ -5,6 +5,7 @@ Tool activity of a run is hidden from them. A pending approval is encoded as a c
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -28,9 +29,12 @@ from pydantic_deep.streaming._events import (
     ToolResultEvent,
     UsageEvent,
 )
+from pydantic_deep.streaming._frames import render_frames
 from pydantic_deep.streaming._json import render_json
 from pydantic_deep.streaming._lines import BROKEN_OFF
 from pydantic_deep.streaming._protocol import Frame
+
+from ._text_pieces import MARK, TextPieces, split_at_mark
 
 Json: TypeAlias = dict[str, JsonValue]
 """A JSON object."""
@@ -85,15 +89,15 @@ class AnswerText:
     """Accumulates the text of an answer. Texts before and after a call are separate paragraphs."""
 
     def __init__(self) -> None:
-        self._pieces: list[str] = []
-        self._now: list[str] = []
+        self._pieces = TextPieces()
+        self._now = TextPieces()
         self._before = ''
         self._needs_separator = False
 
     @property
     def text(self) -> str:
         """The whole text so far."""
-        return ''.join(self._pieces)
+        return self._pieces.text
 
     def add(self, text: str) -> str:
         """Add a piece, and return it with the separator that precedes it, if any."""
@@ -103,23 +107,26 @@ class AnswerText:
         self._pieces.append(piece)
         return piece
 
+    def add_json(self, text: bytes) -> None:
+        """Add a piece that is a JSON string and continues the piece before."""
+        self._now.append_json(text)
+        self._pieces.append_json(text)
+
     def start_paragraph(self) -> None:
         """Start a new paragraph with the next piece, because a call ended."""
         if self._now:
-            self._before = ''.join(self._now)
-            self._now.clear()
+            self._before, self._now = self._now.text, TextPieces()
         self._needs_separator = bool(self._pieces)
 
     def void(self, text: str) -> None:
         """Remove void text from the end."""
         rest = self.text.removesuffix(text).removesuffix(SEPARATOR)
-        self._pieces = [rest] if rest else []
-        self._now.clear()
+        self._pieces, self._now = TextPieces(rest), TextPieces()
         self._needs_separator = bool(rest)
 
     def mark_void(self) -> str:
         """Mark the text so far as void, and return the notice."""
-        self._now.clear()
+        self._now = TextPieces()
         self._pieces.append(VOID_NOTICE)
         return VOID_NOTICE
 
@@ -153,6 +160,7 @@ class AnswerEncoder(ABC):
         self._has_calls = False
         self._end: EndEvent | None = None
         self._has_failed = False
+        self._around_text: tuple[bytes, bytes] | None = None
 
     @property
     def text(self) -> str:
@@ -161,6 +169,7 @@ class AnswerEncoder(ABC):
 
     def encode(self, event: StreamEvent) -> Sequence[Frame]:
         """Return the frames of an event, none after the end or an error."""
+        self._around_text = None
         if self._end is not None or self._has_failed:
             return []
         match event:
@@ -188,6 +197,19 @@ class AnswerEncoder(ABC):
                 return self._finish_with(event)
             case _:
                 return []
+
+    def render_text(self, text: bytes) -> bytes:
+        """Return the rendered frames of a `TextEvent` of the agent itself, whose text is given as JSON.
+
+        A text after a text is inserted into a frame that was rendered once.
+        """
+        if self._around_text is None:
+            frames = self.encode(TextEvent(text=json.loads(text)))
+            self._around_text = split_at_mark(self._text_frames(MARK)) if frames else None
+            return render_frames(frames)
+        self._answer.add_json(text)
+        before, after = self._around_text
+        return b'%b%b%b' % (before, text, after)
 
     def finish(self) -> Sequence[Frame]:
         """Return the frames that close the stream, or an error if there was no end."""
@@ -227,7 +249,8 @@ class AnswerEncoder(ABC):
     def _start_frames(self) -> list[Frame]: ...
 
     @abstractmethod
-    def _text_frames(self, text: str) -> list[Frame]: ...
+    def _text_frames(self, text: str) -> list[Frame]:
+        """Return the frames of a text. After another text, this changes nothing in the encoder."""
 
     @abstractmethod
     def _thinking_frames(self, event: ThinkingEvent) -> list[Frame]: ...

@@ -13,6 +13,7 @@ The mapping of a run to the output items of a response:
 
 from __future__ import annotations
 
+import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,11 +37,13 @@ from pydantic_deep.streaming._events import (
     ToolResultEvent,
     UsageEvent,
 )
+from pydantic_deep.streaming._frames import render_frames
 from pydantic_deep.streaming._json import render_json
 from pydantic_deep.streaming._lines import BROKEN_OFF
 from pydantic_deep.streaming._protocol import Frame
 
 from ._answer import INTERRUPTED, SEPARATOR, AnswerText, Json
+from ._text_pieces import MARK, TextPieces, split_at_mark
 
 _INCOMPLETE: Final = {'length': 'max_output_tokens', 'content_filter': 'content_filter'}
 """OpenAI's reasons for an incomplete response, keyed by our finish reasons."""
@@ -63,13 +66,13 @@ class _Item(ABC):
     """An output item while its content arrives."""
 
     id: str
-    pieces: list[str] = field(default_factory=list[str])
+    pieces: TextPieces = field(default_factory=TextPieces)
     status: Literal['in_progress', 'completed', 'incomplete'] = 'in_progress'
 
     @property
     def text(self) -> str:
         """The content so far."""
-        return ''.join(self.pieces)
+        return self.pieces.text
 
     @abstractmethod
     def empty(self) -> Json:
@@ -146,6 +149,7 @@ class ResponsesEncoder:
         self._open: _Item | None = None
         self._output: list[JsonValue] = []
         self._number = 0
+        self._around_text: tuple[bytes, bytes, bytes] | None = None
         self._has_begun = self._is_running = self._is_over = False
         self._response: Json = {
             'id': id,
@@ -199,6 +203,7 @@ class ResponsesEncoder:
 
     def encode(self, event: StreamEvent) -> Sequence[Frame]:
         """Return the frames of an event, none after the end or an error."""
+        self._around_text = None
         if self._is_over:
             return []
         match event:
@@ -231,6 +236,22 @@ class ResponsesEncoder:
                 return self._finish(event)
             case _:
                 return []
+
+    def render_text(self, text: bytes) -> bytes:
+        """Return the rendered frames of a `TextEvent` of the agent itself, whose text is given as JSON.
+
+        A text after a text is inserted into a frame that was rendered once, with its own number.
+        """
+        message = self._open
+        if self._around_text is None or message is None:
+            frames = self.encode(TextEvent(text=json.loads(text)))
+            self._around_text = self._split_text_frame()
+            return render_frames(frames)
+        self._answer.add_json(text)
+        message.pieces.append_json(text)
+        before, after_number, end = self._around_text
+        number, self._number = self._number, self._number + 1
+        return b'%b%d%b%b%b' % (before, number, after_number, text, end)
 
     def finish(self) -> Sequence[Frame]:
         """Return the frames that close the stream: none after an end, and an `error` if the stream was cut.
@@ -266,7 +287,20 @@ class ResponsesEncoder:
 
     def _text_delta(self, message: _Message, text: str) -> Frame:
         message.pieces.append(text)
+        return self._text_frame(message, text)
+
+    def _text_frame(self, message: _Item, text: str) -> Frame:
         return self._item_frame(message, 'output_text.delta', content_index=0, delta=text, logprobs=[])
+
+    def _split_text_frame(self) -> tuple[bytes, bytes, bytes] | None:
+        """Return the bytes of the next text's frame before its number, between number and text, and after the text."""
+        if self._is_over or self._open is None:
+            return None
+        number = self._number
+        before, end = split_at_mark([self._text_frame(self._open, MARK)])
+        self._number = number
+        start, _, after_number = before.partition(b'%d' % number)
+        return start, after_number, end
 
     def _write_thought(self, event: ThinkingEvent) -> list[Frame]:
         frames, thought = self._run_if_needed(), self._open

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -23,13 +24,19 @@ from pydantic_deep.streaming import (
     GoogleEncoder,
     OpenaiDecoder,
     OpenaiEncoder,
+    ResponsesEncoder,
+    RetriedEvent,
     StartEvent,
     StreamEvent,
     TextEvent,
     ThinkingEvent,
     ToolCallEvent,
+    ToolResultEvent,
     UsageEvent,
+    encode_entry,
     render_frame,
+    render_frames,
+    text_of_entry,
 )
 
 words = st.text(st.characters(exclude_categories=['Cs']), min_size=1, max_size=20)
@@ -113,3 +120,49 @@ def test_error_round_trips_as_an_error(make: Make, events: list[StreamEvent], at
     result = meaning(over_the_wire(*make(), failed if at < len(events) else [*events[:-1], failed[-1]]))
     assert result['errors'] == ['The provider failed: No.']
     assert result['end'] == []
+
+
+said = st.builds(TextEvent, text=st.text(min_size=1, max_size=5))
+others: st.SearchStrategy[StreamEvent] = st.sampled_from(
+    (
+        TextEvent(text='of a subagent', path=['a']),
+        ThinkingEvent(text='Hm', signature='c2ln'),
+        ToolCallEvent(id='c', name='look', args='{}'),
+        ToolResultEvent(id='r', name='ls', outcome='success', content='/a'),
+        RetriedEvent(attempt=2, attempts=3, reason='cut', delay_seconds=0, void_text='a'),
+        UsageEvent(input_tokens=3),
+        EndEvent(output='Done.'),
+        ErrorEvent(kind='failed', message='No.'),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    'make',
+    [
+        partial(OpenaiEncoder, created=0),
+        AnthropicEncoder,
+        GoogleEncoder,
+        partial(ResponsesEncoder, created_at=0, completed_at=0),
+    ],
+    ids=['chat', 'anthropic', 'google', 'responses'],
+)
+@given(events=st.lists(said | said | said | others, max_size=12), has_start=st.booleans())
+@settings(max_examples=60)
+def test_texts_that_are_not_parsed_are_encoded_like_others(
+    make: Callable[..., AnswerEncoder | ResponsesEncoder], events: list[StreamEvent], has_start: bool
+) -> None:
+    """The JSON of a text in the log is inserted into a frame as it is: the client gets the same frames, in any state."""
+    parsed, inserted = (make(id='i', model='m', tool_calls=True, thinking=True) for _ in range(2))
+    stream: list[StreamEvent] = [StartEvent(id='i', model='m')] * has_start
+    expected, found = b'', b''
+    for event in [*stream, *events]:
+        text = text_of_entry(encode_entry(event))
+        expected += render_frames(parsed.encode(event))
+        found += render_frames(inserted.encode(event)) if text is None else inserted.render_text(text)
+    assert _contents(found) == _contents(expected)
+    assert inserted.text == parsed.text
+
+
+def _contents(stream: bytes) -> list[tuple[str | None, Any]]:
+    return [(frame.event, json.loads(frame.data)) for frame in FrameReader().feed(stream)]
