@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import anyio
@@ -19,12 +19,17 @@ from pydantic_deep.streaming import (
     Approval,
     ApprovalRequiredEvent,
     EndEvent,
+    ErrorEvent,
     EventGroup,
     RetriedEvent,
     StartEvent,
     StreamEvent,
     TextEvent,
+    ThinkingEvent,
+    ToolCallDeltaEvent,
     ToolCallEvent,
+    ToolResultEvent,
+    UsageEvent,
     decode_entry,
     groups_of,
     is_selected,
@@ -32,14 +37,23 @@ from pydantic_deep.streaming import (
 )
 
 from ._client_results import is_client_call
+from ._written_answer import OUTPUT_TOOL, Schema, WrittenAnswer
 
 ClientEvent: TypeAlias = StreamEvent | bytes | None
 """An event; or a text of the agent itself as JSON, which encoders insert into a frame without parsing it; or `None` while
 a client gets no events."""
 
 _READ_GROUPS = EventGroup.tool_results | EventGroup.thinking
-"""The groups of events that a response needs. Calls and their pieces are not decoded."""
+"""The groups of events that a response needs. Pieces of calls are read only for an answer by a schema."""
 
+ANSWER_CHANGED = ErrorEvent(
+    kind='answer_changed',
+    message='The model has written its answer again, differently from the part that was sent. The complete answer is '
+    'stored: read it with `GET /api/runs/{id}` or `GET /v1/responses/resp_{id}`, with the id of this response, or repeat '
+    'the request without a stream.',
+    status=502,
+)
+"""The error after a part of an answer by a schema that is not the beginning of the final one."""
 
 POLL_SECONDS = 0.5
 """Interval, in seconds, at which the store is polled for a streamed run of another process."""
@@ -49,19 +63,24 @@ def _is_read(event: StreamEvent) -> bool:
     return not groups_of(event) & ~_READ_GROUPS
 
 
-async def run_events(state: ServerState, run: ServerRun) -> AsyncGenerator[ClientEvent]:
+async def run_events(
+    state: ServerState, run: ServerRun, *, has_call_deltas: bool = False
+) -> AsyncGenerator[ClientEvent]:
     """Yield the events of a run, and `None` while a client gets none.
+
+    Pieces of calls are included only if `has_call_deltas`.
 
     If the log is removed or replaced while it is read, the events stop without an end event, which readers treat as an
     error.
     """
     keepalive_seconds, last_yielded = state.settings.keepalive_seconds, anyio.current_time()
     log, has_events = run.log, False
+    groups = _READ_GROUPS | EventGroup.call_deltas if has_call_deltas else _READ_GROUPS
     while log is not None and not has_events:  # the log of a queued run is replaced when a worker claims the run
         with suppress(LogDiscardedError):
             async with aclosing(log.batches(idle_seconds=keepalive_seconds)) as batches:
                 async for batch in batches:
-                    entries = [entry for _, entry in batch if is_selected(entry, _READ_GROUPS)]
+                    entries = [entry for _, entry in batch if is_selected(entry, groups)]
                     has_events = has_events or bool(entries)
                     if not entries and anyio.current_time() - last_yielded < keepalive_seconds:
                         continue
@@ -98,26 +117,93 @@ async def followed_events(state: ServerState, run: AuthorizedRun) -> AsyncGenera
 
 
 async def client_events(
-    access: Access, events: AsyncGenerator[ClientEvent], *, has_schema: bool
+    access: Access, events: AsyncGenerator[ClientEvent], *, schema: Schema | None, is_streamed: bool = False
 ) -> AsyncGenerator[ClientEvent]:
     """Yield the events of a run for its client. Pending calls have the ids of the inbox.
 
     The only calls are those of the client's tools. With a schema of the answer, the only text is the output.
+
+    Args:
+        access: The access of the caller.
+        events: The events of the run.
+        schema: The schema of the answer.
+        is_streamed: Whether the parts of such an answer that are certain are yielded while the model writes them, so that
+            the events may end with an error after them. Otherwise, the output is only in the end event.
     """
+    if schema is not None:
+        answer = _StreamedOutput(WrittenAnswer(schema)) if is_streamed else None
+        events = _output_events(access, events, answer)
     required: ApprovalRequiredEvent | None = None
     async with aclosing(events):
         async for event in events:
-            if has_schema and isinstance(event, (bytes, TextEvent, RetriedEvent)):
-                continue
             if isinstance(event, ApprovalRequiredEvent):
                 required = event  # the ids are in the version that the end event names
                 continue
             if isinstance(event, EndEvent) and required is not None:
                 for call in await _pending_events(access, required, event):
                     yield call
-            if has_schema and isinstance(event, EndEvent) and event.output is not None:
-                event = await _with_json_output(access, event)
             yield event
+
+
+async def _output_events(
+    access: Access, events: AsyncGenerator[ClientEvent], streamed: _StreamedOutput | None
+) -> AsyncGenerator[ClientEvent]:
+    """Yield the events of a run with a schema. Texts are pieces of the output, which is JSON also if it is a string."""
+    async with aclosing(events):
+        async for event in events:
+            if isinstance(event, EndEvent) and event.output is not None:
+                event = await _with_json_output(access, event)
+            text = '' if event is None or streamed is None else streamed.text_of(event)
+            if text:
+                yield TextEvent(text=text)
+            elif isinstance(event, ToolCallDeltaEvent | TextEvent | bytes | RetriedEvent):
+                pass
+            elif streamed is None or not streamed.answer.has_begun:
+                yield event
+            elif isinstance(event, EndEvent):
+                rest = streamed.answer.rest_of(event.output)
+                if rest is None:
+                    yield ANSWER_CHANGED
+                    return
+                if rest:
+                    yield TextEvent(text=rest)
+                yield event
+            elif not isinstance(event, ThinkingEvent | ToolResultEvent):  # they would end the text
+                yield event
+
+
+@dataclass
+class _StreamedOutput:
+    """Recognizes the pieces of the output among the events of a run."""
+
+    answer: WrittenAnswer
+    call: int | None = None
+    """The index of the call of the output tool that is being written."""
+    is_in_text: bool = False
+
+    def text_of(self, event: StreamEvent | bytes) -> str:
+        """Return the text that became certain with an event."""
+        match event:
+            case bytes():
+                return self._add_text(json.loads(event))
+            case ToolCallDeltaEvent(path=[], name=name) if name == OUTPUT_TOOL:
+                self.call, self.is_in_text = event.index, False
+                self.answer.begin()
+                return self.answer.add(event.args)
+            case ToolCallDeltaEvent(path=[], name=None) if event.index == self.call:
+                return self.answer.add(event.args)
+            case RetriedEvent(path=[]) | ToolResultEvent(path=[]) | UsageEvent():  # another response follows
+                self.call, self.is_in_text = None, False
+            case _:
+                pass
+        return ''
+
+    def _add_text(self, text: str) -> str:
+        """Add a piece of a text, which is the output if the model writes outputs without a tool."""
+        if not self.is_in_text:
+            self.call, self.is_in_text = None, True
+            self.answer.begin()
+        return self.answer.add(text)
 
 
 async def parse_texts(events: AsyncGenerator[ClientEvent]) -> AsyncGenerator[StreamEvent | None]:

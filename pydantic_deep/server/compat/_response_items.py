@@ -33,8 +33,8 @@ from ._client_results import is_client_call
 from ._dialogue import Dialogue, to_model_messages
 from ._linked_files import fetch_history
 from ._response_objects import OwnConversation, OwnResponse, change_fields, load_response, render_messages
-from ._response_requests import APPROVAL, RESPONSE, InputItem
-from ._responses import parse_items
+from ._response_requests import APPROVAL, RESPONSE, InputItem, TextOptions
+from ._responses import output_schema_of, parse_items
 from ._turns import NEW_INSTRUCTIONS
 
 Prompt: TypeAlias = str | Sequence[UserContent]
@@ -49,7 +49,7 @@ async def build_response(access: Access, own: OwnResponse) -> dict[str, JsonValu
     run, fields = own.run, dict[str, JsonValue]()
     if run.local is not None and run.local.state == 'queued':
         fields['status'] = 'queued'
-    events = parse_texts(client_events(access, stored_events(run), has_schema=has_schema(own.row)))
+    events = parse_texts(client_events(access, stored_events(run), schema=schema_of(own.row)))
     return openai_response(
         [event async for event in events if event is not None],
         **rendering_of(own.row, run.agent.name, completed_at=completed_at(run), **fields),
@@ -88,11 +88,10 @@ def rendering_of(row: OpenaiObject, model: str, *, completed_at: int | None = No
     )
 
 
-def has_schema(row: OpenaiObject) -> bool:
-    """Return whether the client asked for an answer as JSON."""
+def schema_of(row: OpenaiObject) -> dict[str, JsonValue] | None:
+    """Return the schema of the answer, if the client asked for an answer as JSON."""
     text = row.fields.get('text')
-    format = text.get('format') if isinstance(text, dict) else None
-    return isinstance(format, dict) and format.get('type') != 'text'
+    return None if text is None else output_schema_of(TextOptions.model_validate(text))
 
 
 async def input_items(access: Access, own: OwnResponse) -> list[JsonValue]:

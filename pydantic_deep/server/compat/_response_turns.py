@@ -33,7 +33,7 @@ from pydantic_deep.streaming import (
 
 from ._client_events import client_events, followed_events, parse_texts, run_events
 from ._dialogue import Dialogue, merge_messages
-from ._response_items import completed_at, has_schema, rendering_of
+from ._response_items import completed_at, rendering_of, schema_of
 from ._response_objects import (
     OwnConversation,
     OwnResponse,
@@ -105,7 +105,9 @@ async def create_response(access: Access, body: ResponseRequest, identity: Reque
     turn = CompatTurn(access=access, agent_name=body.model, request=dialogue, run=run, continues_id=own is not None)
     if body.stream:
         encoder = ResponsesEncoder(**rendering_of(row, body.model))
-        frames = turn.frames(turn.events(), encoder, first=encoder.begin(is_queued=turn.run.is_mirrored))
+        frames = turn.frames(
+            turn.events(is_streamed=True), encoder, first=encoder.begin(is_queued=turn.run.is_mirrored)
+        )
         return StreamingResponse(frames, media_type='text/event-stream', headers=HEADERS)
     if body.background:
         access.state.runs.tasks.start_soon(turn.store_thread_at_end)
@@ -165,8 +167,13 @@ async def _frames(access: Access, own: OwnResponse, *, after: int) -> AsyncGener
     known = [*encoder.begin(is_queued=is_queued)]
     yield render_frames(known[after + 1 :])
     number = len(known)
-    source = followed_events(access.state, own.run) if run.local is None else run_events(access.state, run.local)
-    async with aclosing(parse_texts(client_events(access, source, has_schema=has_schema(own.row)))) as events:
+    schema = schema_of(own.row)
+    source = (
+        followed_events(access.state, own.run)
+        if run.local is None
+        else run_events(access.state, run.local, has_call_deltas=schema is not None)
+    )
+    async with aclosing(parse_texts(client_events(access, source, schema=schema, is_streamed=True))) as events:
         async for event in events:
             frames = encoder.encode(event) if event is not None else list[Frame]()
             new = frames[max(0, after + 1 - number) :]

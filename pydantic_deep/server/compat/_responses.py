@@ -100,7 +100,7 @@ def parse_response_request(body: ResponseRequest, *, is_rest: bool, continues: b
             thinking=None if body.reasoning is None else _thinking(body.reasoning),
         ),
         tools=_tools(body),
-        output_schema=_output_schema(body.text),
+        output_schema=output_schema_of(body.text),
         continues=continues,
     )
     if is_rest and dialogue.messages:
@@ -217,7 +217,12 @@ def _tools(body: ResponseRequest) -> ClientTools:
     return client_tools(declared, choice)
 
 
-def _output_schema(options: TextOptions | None) -> dict[str, JsonValue] | None:
+def output_schema_of(options: TextOptions | None) -> dict[str, JsonValue] | None:
+    """Return the schema that a request asks for, if any.
+
+    Raises:
+        ServerError: The format has no schema.
+    """
     format = None if options is None else options.format
     if format is None or format.type == 'text':
         return None

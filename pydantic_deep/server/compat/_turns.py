@@ -75,7 +75,7 @@ class CompatTurn:
             encoder: Encodes events as frames.
             build_body: Builds the body of an error.
         """
-        events = self.events()
+        events = self.events(is_streamed=True)
         first = [event async for event in _until_first_content(events)]
         failed = next((event for event in first if isinstance(event, ErrorEvent)), None)
         if failed is not None:
@@ -106,10 +106,11 @@ class CompatTurn:
         await self._store_thread(answer.text, _calls_in(events))
         return JSONResponse(dict(build_body(events)))
 
-    def events(self) -> AsyncGenerator[ClientEvent]:
+    def events(self, *, is_streamed: bool) -> AsyncGenerator[ClientEvent]:
         """Return the events of the run for its client, and `None` while there are none."""
-        events = run_events(self.access.state, self.run)
-        return client_events(self.access, events, has_schema=self.request.output_schema is not None)
+        schema = self.request.output_schema
+        events = run_events(self.access.state, self.run, has_call_deltas=is_streamed and schema is not None)
+        return client_events(self.access, events, schema=schema, is_streamed=is_streamed)
 
     async def frames(
         self,
@@ -153,7 +154,7 @@ class CompatTurn:
         log, events = None, list[StreamEvent]()
         while not _has_end(events) and log is not self.run.log:
             log = self.run.log
-            events = [event async for event in parse_texts(self.events()) if event is not None]
+            events = [event async for event in parse_texts(self.events(is_streamed=False)) if event is not None]
         return events
 
     async def _store_thread(self, answer: str, calls: Sequence[ClientCall]) -> None:
