@@ -42,8 +42,11 @@ ROUNDS: Final = 3
 KEYS: Final = 50
 """Keys that are pressed in each round."""
 
-WORDS: Final = 400
-"""Words of the answer that is streamed while keys are pressed, 20 ms apart."""
+PIECES: Final = 400
+"""Pieces of an answer that are streamed while keys are pressed, 20 ms apart."""
+
+LENGTH: Final = 40_000
+"""Characters of a long answer that are there before."""
 
 RICH: Final = """Sales grew by **17 %**, see `/report.md`.
 
@@ -57,6 +60,15 @@ def growth(before: float, after: float) -> float:
     return (after - before) / before * 100  # 16.7
 ```
 """
+
+CODE: Final = RICH[RICH.index('```') : RICH.rindex('```')]
+
+ANSWERS: Final = {
+    'a short answer': 'words ' * (LENGTH // 8),
+    'long Markdown': RICH * (2 * LENGTH // len(RICH)),
+    'long code': '```python\n' + '\n'.join(CODE.splitlines()[1:] * (2 * LENGTH // len(CODE))),
+}
+"""The answers by their prompts."""
 
 NOTE_TIMES: Final = """
 window.times = { keys: [] };
@@ -74,9 +86,13 @@ reported."""
 
 
 async def answer(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
-    """Stream an answer slowly."""
-    for number in range(WORDS):
-        yield f'word{number} '
+    """Stream an answer slowly, a long one from its middle."""
+    text = ANSWERS[str(getattr(messages[-1].parts[-1], 'content', None))]
+    begin = LENGTH if len(text) > LENGTH else 0
+    if begin:
+        yield text[:begin]
+    for number in range(PIECES):
+        yield text[begin + 20 * number : begin + 20 * number + 20]
         await asyncio.sleep(0.02)
 
 
@@ -186,12 +202,14 @@ async def measure(browser: Browser, served: Served, found: dict[str, list[float]
     found['first contentful paint, ms'].append(await page.evaluate(paint))
     found['last turns are painted, ms'].append(await page.evaluate('window.times.dialogue'))
     await press_keys(page, found, 'key, idle')
-    await page.fill('#prompt', 'Please stream.')
-    await page.press('#prompt', 'Enter')
-    await page.wait_for_selector('[data-live=true] .markdown')
-    await press_keys(page, found, 'key, while an answer is streamed')
-    await page.fill('#prompt', '')
-    await page.wait_for_selector('[data-live]', state='detached')
+    for prompt in ANSWERS:
+        await page.fill('#prompt', prompt)
+        await page.press('#prompt', 'Enter')
+        await page.wait_for_selector('[data-live=true] .markdown')
+        await page.wait_for_timeout(1000)
+        await press_keys(page, found, f'key, while {prompt} is streamed')
+        await page.fill('#prompt', '')
+        await page.wait_for_selector('[data-live]', state='detached', timeout=60_000)
     while await page.locator('.note.center').count():
         await page.evaluate("document.querySelector('.scroller').scrollTop = 0")
         await page.wait_for_timeout(20)

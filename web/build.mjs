@@ -12,7 +12,7 @@ await rm(outdir, { recursive: true, force: true });
 await mkdir(outdir, { recursive: true });
 
 const { metafile } = await build({
-  entryPoints: ['src/page.tsx', 'src/text.tsx', 'src/page.css'],
+  entryPoints: ['src/page.tsx', 'src/text.tsx', 'src/blocks.ts', 'src/page.css'],
   outdir,
   bundle: true,
   splitting: true,

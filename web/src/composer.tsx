@@ -4,7 +4,7 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 
 import { Icon } from './icons';
 import { enterKeys, isSending } from './preferences';
-import { draft, live, open, send, stop } from './state';
+import { draft, isRunning, open, send, stop } from './state';
 import { count, plain, size, Text, tokens } from './text';
 
 const growsItself = CSS.supports('field-sizing', 'content');
@@ -22,7 +22,6 @@ export function Composer({ placeholder }: { placeholder: string }) {
   const [files, setFiles] = useState<File[]>([]);
   const [isOver, setOver] = useState(false);
   const [isBusy, setBusy] = useState(false);
-  const isRunning = live.value?.isRunning ?? false;
   const id = open.value?.details.id;
 
   useEffect(() => { if (matchMedia('(pointer: fine)').matches) field.current!.focus(); }, [id]);
@@ -40,7 +39,7 @@ export function Composer({ placeholder }: { placeholder: string }) {
   });
   const submit = async () => {
     const prompt = field.current!.value.trim();
-    if ((!prompt && files.length === 0) || isRunning || isBusy) return;
+    if ((!prompt && files.length === 0) || isRunning.value || isBusy) return;
     setBusy(true);
     const wasSent = await send(prompt || `Look at ${count(files.length, 'attached file')}.`, files);
     setBusy(false);
@@ -75,7 +74,7 @@ export function Composer({ placeholder }: { placeholder: string }) {
       <button type="button" class="quiet" title="Attach files" aria-label="Attach files" onClick={() => chooser.current!.click()}><Icon name="clip" /></button>
       <Context />
       <span class="faint hint">{enterKeys()[0]} sends, {enterKeys()[1]} starts a new line</span>
-      {isRunning ? <button type="button" id="stop" class="main round" onClick={stop} title="Stop (s)" aria-label="Stop"><Icon name="stop" /></button>
+      {isRunning.value ? <button type="button" id="stop" class="main round" onClick={stop} title="Stop (s)" aria-label="Stop"><Icon name="stop" /></button>
         : <button type="submit" class="main round" disabled={isBusy} title="Send" aria-label="Send"><Icon name="send" /></button>}
     </div>
   </form>;

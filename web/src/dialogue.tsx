@@ -1,5 +1,6 @@
 // The dialogue: its turns, the running one, and the calls that are pending in it.
 
+import { computed } from '@preact/signals';
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 
 import { ApprovalCard } from './approvals';
@@ -7,7 +8,7 @@ import { growing } from './composer';
 import { Icon } from './icons';
 import { memo } from './memo';
 import { isSending } from './preferences';
-import { cards, endSuspended, isConnectionLost, live, moveHead, open, resend, draft, may } from './state';
+import { cards, endSuspended, isConnectionLost, isRunning, live, moveHead, open, resend, draft, may } from './state';
 import { count, Lines, moment, Text } from './text';
 import { ItemView, MediaList } from './tools';
 import { nameOf, newestBelow, type Place, placesOf, type Turn } from './transcript';
@@ -16,21 +17,29 @@ import type { Version } from './types';
 /** How many turns are shown at first, and added each time the person reads upwards. */
 const PAGE = 30;
 
+/** At the end of the dialogue, earlier turns are removed again if there are more. */
+const MAX_SHOWN = 4 * PAGE;
+
+// While an answer is streamed, these remain the same, so that only the answer is rendered.
+const place = computed(() => open.value === null ? () => null : placesOf(open.value.versions, open.value.details.head));
+const hasLive = computed(() => live.value !== null);
+const liveCalls = computed(() => JSON.stringify(live.value?.items.flatMap((item) => item.kind === 'call' ? [item.id] : []) ?? []));
+
 export function Dialogue() {
   const scroller = useRef<HTMLDivElement>(null);
   const top = useRef<HTMLDivElement>(null);
   const isAtEnd = useRef(true);
+  const content = useRef<HTMLDivElement>(null);
+  const lastTop = useRef(0);
   const heightBefore = useRef<number | null>(null);
   const [shown, setShown] = useState(PAGE);
   const conversation = open.value;
   const turns = conversation?.turns ?? [];
-  const running = live.value;
-  const place = conversation ? placesOf(conversation.versions, conversation.details.head) : () => null;
   const from = Math.max(0, turns.length - shown);
   const id = conversation?.details.id;
   const own = cards.value.filter((card) => card.approval.conversation_id === id);
 
-  useEffect(() => { setShown(PAGE); isAtEnd.current = true; }, [id]);
+  useLayoutEffect(() => { setShown(PAGE); isAtEnd.current = true; }, [id]);
   useEffect(() => {
     if (from === 0) return undefined;
     const observer = new IntersectionObserver((entries) => {
@@ -44,39 +53,56 @@ export function Dialogue() {
   useLayoutEffect(() => {
     const box = scroller.current!;
     if (heightBefore.current !== null) box.scrollTop += box.scrollHeight - heightBefore.current; // what was read stays where it is
-    else if (isAtEnd.current) box.scrollTop = box.scrollHeight;
     heightBefore.current = null;
   });
+  useLayoutEffect(() => {
+    const box = scroller.current!;
+    const observer = new ResizeObserver(() => { if (isAtEnd.current) box.scrollTop = box.scrollHeight; });
+    for (const each of [box, content.current!]) observer.observe(each);
+    return () => observer.disconnect();
+  }, []);
   // Whoever reads upwards is not pulled down by new text.
-  const onScroll = () => { const box = scroller.current!; isAtEnd.current = box.scrollHeight - box.scrollTop - box.clientHeight < 80; };
+  const onScroll = () => {
+    const box = scroller.current!;
+    const isNear = box.scrollHeight - box.scrollTop - box.clientHeight < 80;
+    isAtEnd.current = isNear || (isAtEnd.current && box.scrollTop >= lastTop.current); // text that has just come pushes the end down
+    lastTop.current = box.scrollTop;
+    if (isNear && shown > MAX_SHOWN) setShown(PAGE);
+  };
 
-  const liveCalls = new Set(running?.items.flatMap((item) => item.kind === 'call' ? [item.id] : []));
-  return <div class="scroller" ref={scroller} onScroll={onScroll}>
+  return <div class="scroller" ref={scroller} onScroll={onScroll}><div ref={content}>
     <div ref={top} />
     {from > 0 && <p class="note center">{count(from, 'earlier turn')} above</p>}
     <ol id="dialogue" aria-label="Dialogue">
-      {turns.slice(from).map((turn) => <TurnView key={turn.key} turn={turn} place={place(turn.at)} versionId={conversation!.details.head}
-        isLast={turn === turns.at(-1)} hidden={turn === turns.at(-1) && running ? liveCalls : NONE} canChange={!running?.isRunning && may('run')} />)}
-      {running && <li class="turn" data-live={String(running.isRunning)}>
-        {running.prompt && <PromptView text={running.prompt.text} media={running.prompt.media} files={[]} />}
-        <div class="answer" aria-live="polite" aria-busy={running.isRunning}>
-          {running.items.map((item, at) => <ItemView key={at} item={item} versionId={conversation?.details.head ?? null} runId={null} isPending={running.isRunning} />)}
-          {running.isRunning && <p class="working" role="status"><span class="spinner" aria-hidden="true" />
-            {isConnectionLost.value ? 'The connection is lost. The run continues; this page is reconnecting.' : 'Working'}</p>}
-          {running.error !== null && <div class="failure" role="alert">
-            <p><Lines of={running.error} /></p>
-            <Retry />
-          </div>}
-        </div>
-      </li>}
+      {turns.slice(from).map((turn) => <TurnView key={turn.key} turn={turn} place={place.value(turn.at)} versionId={conversation!.details.head}
+        hidden={turn === turns.at(-1) ? liveCalls.value : NONE} canChange={!isRunning.value && may('run')} />)}
+      {hasLive.value && <LiveTurn versionId={conversation?.details.head ?? null} />}
     </ol>
     <Suspended />
     {own.length > 0 && <section aria-label="Calls that wait for your decision" class="pending">{own.map((card) => <ApprovalCard key={card.key} card={card} />)}</section>}
     <Protected version={conversation?.versions.find((version) => version.is_head)} />
-  </div>;
+  </div></div>;
 }
 
-const NONE = new Set<string>();
+const NONE = '[]';
+
+/** The running turn, which alone is rendered for each event. */
+function LiveTurn({ versionId }: { versionId: string | null }) {
+  const running = live.value;
+  if (running === null) return null;
+  return <li class="turn" data-live={String(running.isRunning)}>
+    {running.prompt && <PromptView text={running.prompt.text} media={running.prompt.media} files={[]} />}
+    <div class="answer" aria-live="polite" aria-busy={running.isRunning}>
+      {running.items.map((item, at) => <ItemView key={at} item={item} versionId={versionId} runId={null} isPending={running.isRunning} />)}
+      {running.isRunning && <p class="working" role="status"><span class="spinner" aria-hidden="true" />
+        {isConnectionLost.value ? 'The connection is lost. The run continues; this page is reconnecting.' : 'Working'}</p>}
+      {running.error !== null && <div class="failure" role="alert">
+        <p><Lines of={running.error} /></p>
+        <Retry />
+      </div>}
+    </div>
+  </li>;
+}
 
 function Retry() {
   const { prompt, base } = live.value!;
@@ -88,7 +114,7 @@ function Retry() {
   </div>;
 }
 
-interface TurnProps { turn: Turn; place: Place | null; versionId: string | null; isLast: boolean; hidden: Set<string>; canChange: boolean }
+interface TurnProps { turn: Turn; place: Place | null; versionId: string | null; hidden: string; canChange: boolean }
 
 const TurnView = memo<TurnProps>((props) => <TurnItem {...props} />, (before, next) => before.turn === next.turn && before.hidden === next.hidden
   && before.versionId === next.versionId && before.canChange === next.canChange && before.place?.own === next.place?.own
@@ -98,11 +124,12 @@ function TurnItem({ turn, place, versionId, hidden, canChange }: TurnProps) {
   const [isEditing, setEditing] = useState(false);
   const uploads = place?.base.kind === 'edit' ? (place.base.files_changed ?? []).filter((path) => path.startsWith('/uploads/')) : [];
   const edit = canChange && place ? () => setEditing(true) : null;
+  const hiddenCalls = JSON.parse(hidden) as string[];
   return <li class="turn">
     {turn.prompt && (isEditing ? <PromptForm text={turn.prompt.text} base={place!.base.id} close={() => setEditing(false)} />
       : <PromptView text={turn.prompt.text} media={turn.prompt.media} files={uploads} edit={edit} place={canChange ? place : null} />)}
     <div class="answer">
-      {turn.items.filter((item) => item.kind !== 'call' || item.outcome !== null || !hidden.has(item.id)).map((item, at) =>
+      {turn.items.filter((item) => item.kind !== 'call' || item.outcome !== null || !hiddenCalls.includes(item.id)).map((item, at) =>
         <ItemView key={at} item={item} versionId={versionId} runId={place?.own.run_id ?? null} isPending={false} />)}
       {place?.own.state === 'interrupted' && <p class="note">This turn was interrupted. What was done is kept.</p>}
     </div>

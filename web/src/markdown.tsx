@@ -1,28 +1,28 @@
 // Markdown as elements. The text is parsed into tokens, and tokens become elements: HTML in the text is shown as text.
 
 import type { ComponentChildren } from 'preact';
-import { useEffect, useState } from 'preact/hooks';
-import { memo } from './memo';
-import { Marked, type MarkedToken, type Token, type Tokens } from 'marked';
+import { useEffect, useRef, useState } from 'preact/hooks';
+import type { MarkedToken, Token, Tokens } from 'marked';
 
+import { type Parsed, parseBlocks } from './blocks';
 import type { Node } from './highlight';
 import { Icon } from './icons';
+import { memo } from './memo';
 import { getBlob, urlPath } from './server';
 import { guarded } from './state';
 import { Lines, plain, Text } from './text';
 
-const marked = new Marked({ gfm: true, breaks: true });
-
 /** `versionId` is the version whose files images may show. */
 export function Markdown({ text, versionId }: { text: string; versionId: string | null }) {
-  const tokens = marked.lexer(text);
-  return <div class="markdown">{tokens.map((token, at) => <Block key={at} raw={token.raw} token={token} versionId={versionId} />)}</div>;
+  const parsed = useRef<Parsed | null>(null);
+  parsed.current = parseBlocks(text, parsed.current);
+  return <div class="markdown">{parsed.current.blocks.map((token, at) => <Block key={at} token={token} versionId={versionId} />)}</div>;
 }
 
 // While a text is streamed, only its last block changes.
-const Block = memo<{ raw: string; token: Token; versionId: string | null }>(
+const Block = memo<{ token: Token; versionId: string | null }>(
   ({ token, versionId }) => <>{block(token as MarkedToken, versionId)}</>,
-  (before, next) => before.raw === next.raw && before.versionId === next.versionId);
+  (before, next) => (before.token === next.token || before.token.raw === next.token.raw) && before.versionId === next.versionId);
 
 const blocks = (tokens: Token[], versionId: string | null) => tokens.map((token) => block(token as MarkedToken, versionId));
 const inlines = (tokens: Token[] | undefined, versionId: string | null): ComponentChildren => tokens?.map((token) => inline(token as MarkedToken, versionId));
@@ -113,23 +113,76 @@ function Image({ href, text, versionId }: { href: string; text: string; versionI
 
 /** Code with a button that copies it. It is highlighted as soon as the highlighter is loaded. */
 export function Code({ language, text }: { language: string; text: string }) {
-  const [nodes, setNodes] = useState<Node[] | null>(null);
+  const { pieces, rest } = useHighlighted(language, text);
   const [isCopied, setCopied] = useState(false);
-  useEffect(() => {
-    let isCurrent = true;
-    if (language && text.length < 100_000) import('./highlight').then(({ highlight }) => { if (isCurrent) setNodes(highlight(language.toLowerCase(), text)); });
-    return () => { isCurrent = false; };
-  }, [language, text]);
   const copy = guarded(async () => {
     await navigator.clipboard.writeText(text);
     setCopied(true);
     setTimeout(() => setCopied(false), 1500);
   });
+  const rests = rest.match(PIECES) ?? [''];
   return <div class="code">
     <div class="head"><span>{plain(language) || 'text'}</span>
       <button type="button" class="quiet small" onClick={copy}><Icon name={isCopied ? 'check' : 'copy'} />{isCopied ? 'Copied' : 'Copy'}</button></div>
-    <pre tabIndex={0}><code>{nodes === null ? <Lines of={text} /> : nodes.map(highlighted)}</code></pre>
+    <pre tabIndex={0}><code>
+      {pieces.map((nodes, at) => <Piece key={at} nodes={nodes} rest={at === pieces.length - 1 ? rests[0]! : ''} />)}
+      {rests.slice(1).map((each, at) => <Piece key={pieces.length + at} nodes={NONE} rest={each} />)}
+    </code></pre>
   </div>;
+}
+
+/** Lines of code in a block of their own, so that new lines lay out only the last block. */
+const PIECE_LINES = 40;
+const PIECES = new RegExp(`(?:.*\\n){${PIECE_LINES}}|(?:.*\\n)*.*`, 'gu');
+const NONE: Node[] = [];
+
+const Piece = memo<{ nodes: Node[]; rest: string }>(({ nodes, rest }) => <span class="lines">{nodes.map(highlighted)}<Lines of={rest} /></span>,
+  (before, next) => before.nodes === next.nodes && before.rest === next.rest);
+
+/** Growing code of more characters is highlighted at its end only. */
+const MAX_GROWING = 10_000;
+
+/**
+ * Return the highlighted beginning of a text in pieces of whole lines, and the rest. Of a growing text, only complete lines are
+ * highlighted, and again after it has grown by an eighth, so that the work is proportional to its length.
+ */
+function useHighlighted(language: string, text: string): { pieces: Node[][]; rest: string } {
+  const [done, setDone] = useState({ text: '', pieces: [NONE] });
+  const isFirst = useRef(true);
+  const isBegin = text.startsWith(done.text);
+  useEffect(() => {
+    if (!language || text.length >= 100_000 || done.text === text) return undefined;
+    let isCurrent = true;
+    const highlightTo = async (end: number) => {
+      const { highlight } = await import('./highlight');
+      const nodes = isCurrent ? highlight(language.toLowerCase(), text.slice(0, end)) : null;
+      if (nodes !== null) setDone({ text: text.slice(0, end), pieces: piecesOf(nodes) });
+    };
+    const isDue = text.length < MAX_GROWING && (text.length - (isBegin ? done.text.length : 0)) * 8 > text.length;
+    if (!isFirst.current && isDue) void highlightTo(text.lastIndexOf('\n') + 1);
+    const timer = setTimeout(() => void highlightTo(text.length), isFirst.current ? 0 : 400);
+    isFirst.current = false;
+    return () => { isCurrent = false; clearTimeout(timer); };
+  }, [language, text]);
+  return isBegin ? { pieces: done.pieces, rest: text.slice(done.text.length) } : { pieces: [NONE], rest: text };
+}
+
+/** Divide nodes at line ends. Only texts outside of all spans are divided, so a long comment is in one piece. */
+function piecesOf(nodes: Node[]): Node[][] {
+  const pieces: Node[][] = [[]];
+  let lines = 0;
+  for (const node of nodes) {
+    const value = node.value ?? '';
+    lines += value.split('\n').length - 1;
+    const end = value.lastIndexOf('\n') + 1;
+    if (lines < PIECE_LINES || end === 0) pieces.at(-1)!.push(node);
+    else {
+      pieces.at(-1)!.push({ type: 'text', value: value.slice(0, end) });
+      pieces.push([{ type: 'text', value: value.slice(end) }]);
+      lines = 0;
+    }
+  }
+  return pieces;
 }
 
 const highlighted = (node: Node): ComponentChildren => node.type === 'text' ? <Lines of={node.value ?? ''} />

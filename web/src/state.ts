@@ -36,6 +36,7 @@ export const search = signal('');
 export const route = signal<Route>({ view: 'new' });
 export const open = signal<Open | null>(null);
 export const live = signal<Live | null>(null);
+export const isRunning = computed(() => live.value?.isRunning ?? false);
 export const todos = signal<Todo[]>([]);
 export const cards = signal<Card[]>([]);
 export const problem = signal<string | null>(null);
@@ -262,6 +263,9 @@ export async function resend(prompt: string, baseId: string | null): Promise<voi
   }
 }
 
+/** The pause between two renderings of a streamed answer, however fast its events arrive. It leaves most frames to the person. */
+const PAUSE_MS = 40;
+
 /** Watch a run until its end, and then show the stored state. */
 export async function watchRun(runId: string, prompt: Prompt | null, base: string | null = null): Promise<void> {
   if (live.value?.runId === runId && live.value.isRunning) return;
@@ -270,8 +274,8 @@ export async function watchRun(runId: string, prompt: Prompt | null, base: strin
   const id = currentId();
   let now: Live = { runId, isRunning: true, prompt, items: [], error: null, base: base ?? open.value?.details.head ?? null };
   live.value = now;
-  let frame = 0;
-  const show = () => { frame = 0; if (watching === controller) live.value = now; };
+  let isDue = false;
+  const show = () => { isDue = false; if (watching === controller) live.value = now; };
   if (prompt === null) void loadPrompt(id!, runId).then((found) => { if (watching === controller) live.value = now = { ...now, prompt: found }; });
   try {
     for await (const event of server.watch(runId, controller.signal)) {
@@ -281,12 +285,12 @@ export async function watchRun(runId: string, prompt: Prompt | null, base: strin
       else if (event.type === 'lost') isConnectionLost.value = true;
       else if (event.type === 'back') isConnectionLost.value = false;
       else now = { ...now, items: after(now.items, event) };
-      frame ||= requestAnimationFrame(show); // at most one rendering a frame, however fast events arrive
+      if (!isDue) setTimeout(requestAnimationFrame, PAUSE_MS, show);
+      isDue = true;
     }
   } catch (error) {
     if (watching === controller) fail(error);
   }
-  cancelAnimationFrame(frame);
   if (watching !== controller) return;
   watching = null;
   isConnectionLost.value = false;

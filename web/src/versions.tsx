@@ -9,7 +9,7 @@ import { Protected } from './dialogue';
 import { Icon } from './icons';
 import { Plan } from './plan';
 import { get, getExactly } from './server';
-import { type Choices, difference, download, fail, go, live, may, merge, moveHead, open, refresh, resend, route } from './state';
+import { type Choices, difference, download, fail, go, isRunning, may, merge, moveHead, open, refresh, resend, route } from './state';
 import { count, moment, size, Text } from './text';
 import { ItemView, MediaList } from './tools';
 import { nameOf, turnsOf } from './transcript';
@@ -79,7 +79,7 @@ function Details({ version }: { version: Version }) {
       get<{ items: FileInfo[] }>(`versions/${version.id}/files`),
     ]).then(([details, { messages }, { items }]) => setLoaded({ details, messages, files: items }), fail);
   }, [version.id]);
-  const canChange = may('run') && !live.value?.isRunning;
+  const canChange = may('run') && !isRunning.value;
   const onKey = (event: KeyboardEvent) => {
     const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!by) return;

@@ -53,13 +53,16 @@ def growth():
 ![far](https://example.com/x.png) <b>bold</b>
 """
 
+LONG_CODE = ''.join(f'def growth():\n    return {number}\n' for number in range(100))
+
 PIXEL = base64.b64decode(
     'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=='
 )
 
 
 def answer(messages: Sequence[ModelMessage], info: AgentInfo) -> Any:
-    """Plan on `plan`, delegate on `delegate`, write on `write`, hold on `wait`, raise on `fail`, and echo anything else."""
+    """Plan on `plan`, delegate on `delegate`, write on `write`, hold on `wait`, raise on `fail`, write Markdown on `markdown` and
+    code on `code`, and echo anything else."""
     last = messages[-1]
     assert isinstance(last, ModelRequest)
     requests = [each for each in messages if isinstance(each, ModelRequest)]
@@ -80,6 +83,8 @@ def answer(messages: Sequence[ModelMessage], info: AgentInfo) -> Any:
         return [call('write_file', path='/report.md', content=f'# Sales\n\n{said}\n')]
     if said.startswith('markdown'):
         return MARKDOWN
+    if said.startswith('code'):
+        return f'```python\n{LONG_CODE}```'
     return [call('hold')] if said.startswith('wait') else f'You said: {said}'
 
 
@@ -364,3 +369,62 @@ async def test_long_dialogue_shows_its_end_first(open_page: OpenPage, served: Se
         return changes;
     }""")
     assert count == 0  # typing renders nothing of the dialogue
+
+
+async def test_earlier_turns_are_removed_again_at_the_end(open_page: OpenPage, served: Served):
+    """After a person has read up through a long dialogue, its end shows only the last turns, so that it stays fast."""
+    await create_long_dialogue(served)
+    seen = await open_page()
+    await seen.page.click('#conversations a')
+    await expect(seen.turns.last).to_contain_text('answer 999')
+    for shown in (60, 90, 120, 150):
+        await seen.page.evaluate("document.querySelector('.scroller').scrollTop = 0")
+        await expect(seen.turns).to_have_count(shown)
+
+    await seen.page.evaluate("document.querySelector('.scroller').scrollTop = 1e9")
+    await expect(seen.turns).to_have_count(30)
+    await expect(seen.turns.last).to_be_in_viewport()
+
+
+async def test_only_the_end_of_a_growing_answer_is_parsed_again(open_page: OpenPage):
+    """Markdown that arrives in pieces has the blocks of the whole text, and complete blocks are not parsed again."""
+    seen = await open_page()
+    text = (
+        MARKDOWN
+        + '- a\n\n- b\n\nText\n---\n2. two\n- [ ] three\n\n| a |\n|---|\n\n[link]\n\n' * 9
+        + '[link]: https://example.com/'
+    )
+    checked = await seen.page.evaluate(
+        """async (text) => {
+        const { parseBlocks } = await import('/static/blocks.js');
+        let before = null, different = 0, again = 0;
+        for (let end = 1; end <= text.length; end += 7) {
+            const now = parseBlocks(text.slice(0, end), before);
+            if (JSON.stringify(now.blocks) !== JSON.stringify(parseBlocks(text.slice(0, end), null).blocks)) different += 1;
+            if (end < text.indexOf('[link]:')) again = Math.max(again, now.blocks.filter((block) => !before?.blocks.includes(block)).length);
+            before = now;
+        }
+        const whole = parseBlocks(text, before);
+        return [different, again < 12, before.blocks.length > 60, whole.blocks.some((block) => block.tokens?.some((each) => each.type === 'link'))];
+    }""",
+        text,
+    )
+    assert checked == [0, True, True, True]
+
+
+async def test_long_code_is_divided_into_blocks_of_lines(open_page: OpenPage):
+    """Long code is highlighted in blocks of lines, so that new lines lay out only the last one. Its text remains the same."""
+    seen = await open_page()
+    await seen.send('code')
+    code = seen.page.locator('#dialogue .code code')
+    await expect(code.locator('.hljs-number')).to_have_count(100)
+    await expect(seen.page.locator('#dialogue > [data-live]')).to_have_count(0)
+
+    await expect(code.locator('.hljs-number')).to_have_count(100)
+    assert await code.locator('.lines').count() > 3
+    assert await code.evaluate('(code) => code.textContent') == LONG_CODE.strip()
+    assert (
+        await code.evaluate('(code) => { getSelection().selectAllChildren(code); return String(getSelection()); }')
+        == LONG_CODE.strip()
+    )
+    assert seen.problems == []
