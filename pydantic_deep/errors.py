@@ -35,7 +35,8 @@ DeepAgentError
 ├── in `pydantic_deep.web`
 │   └── DownloadError         (OSError) a file was not downloaded
 ├── in `pydantic_deep.memory`
-│   └── RevisionNotFoundError (LookupError) no revision has this number
+│   ├── RevisionNotFoundError (LookupError) no revision has this number
+│   └── UnknownMemoryError    (LookupError) the memory has no such file or revision
 ├── in `pydantic_deep.store`
 │   └── StoreError            base class of store errors; acknowledged data is safe
 │       ├── StoreUnavailableError   (OSError) the store cannot be opened, read or written

@@ -11,6 +11,7 @@ from pydantic_ai.agent import AbstractAgent, AgentRun, WrapperAgent
 from pydantic_ai.capabilities import AbstractCapability
 
 from pydantic_deep._agent_imports import AnyAgent, InvalidAgentsError
+from pydantic_deep.memory import Memories, VersionedMemory
 from pydantic_deep.store import Store
 from pydantic_deep.versions import VersionedAgent
 
@@ -55,6 +56,7 @@ def prepare_agents(
     make_deps: Callable[[], Any] | None,
     capabilities: Sequence[AbstractCapability[Any]],
     run_metadata: MetadataSource,
+    memory: VersionedMemory | None = None,
 ) -> dict[str, VersionedAgent[Any, Any]]:
     """Return the agents as they are served. The agents that are passed are not changed.
 
@@ -63,21 +65,22 @@ def prepare_agents(
         store: The store of their versions.
         make_deps: Creates the deps of each run of agents that are not `VersionedAgent`s.
         capabilities: Capabilities to add to each run.
-        run_metadata: Returns the metadata of each run.
+        run_metadata: Returns the metadata of each run, with its owner.
+        memory: The memory of all owners; `None` for none. Each run gets that of its owner and agent.
     """
     prepared: dict[str, VersionedAgent[Any, Any]] = {}
     for name, agent in agents.items():
         if isinstance(agent, VersionedAgent):
-            prepared[name] = agent.with_agent(_NamedAgent(agent.agent, name, capabilities, run_metadata))
+            prepared[name] = agent.with_agent(_NamedAgent(agent.agent, name, capabilities, run_metadata, memory))
         else:
             prepared[name] = VersionedAgent(
-                _NamedAgent(agent, name, capabilities, run_metadata), store, make_deps=make_deps
+                _NamedAgent(agent, name, capabilities, run_metadata, memory), store, make_deps=make_deps
             )
     return prepared
 
 
 class _NamedAgent(WrapperAgent[Any, Any]):
-    """An agent under another name, with additional capabilities and metadata in each run."""
+    """An agent under another name, with additional capabilities and metadata in each run, and the memory of its owner."""
 
     def __init__(
         self,
@@ -85,11 +88,13 @@ class _NamedAgent(WrapperAgent[Any, Any]):
         name: str,
         capabilities: Sequence[AbstractCapability[Any]],
         run_metadata: MetadataSource,
+        memory: VersionedMemory | None,
     ) -> None:
         super().__init__(wrapped)
         self._name = name
         self._capabilities = capabilities
         self._run_metadata = run_metadata
+        self._memory = memory
 
     @property
     def name(self) -> str | None:
@@ -112,11 +117,17 @@ class _NamedAgent(WrapperAgent[Any, Any]):
         capabilities: Sequence[Any] | None = None,
         **kwargs: Any,
     ) -> AsyncGenerator[AgentRun[Any, Any]]:
+        metadata = await self._run_metadata(conversation_id or '')
+        owner = metadata.get('owner')
+        memory = (
+            [] if self._memory is None or owner is None
+            else [Memories(files=self._memory, owner=owner, agent=self._name).capability()]
+        )  # fmt: skip
         arguments = {
             **kwargs,
             'conversation_id': conversation_id,
-            'capabilities': [*(capabilities or ()), *self._capabilities],
-            'metadata': await self._run_metadata(conversation_id or ''),
+            'capabilities': [*(capabilities or ()), *self._capabilities, *memory],
+            'metadata': metadata,
         }
         with self.wrapped.override(name=self._name):  # for this run only, including its spans and records
             async with self.wrapped.iter(*args, **arguments) as run:

@@ -12,6 +12,7 @@ from anyio.abc import TaskGroup
 
 from pydantic_deep.audit import AUDIT_FIELDS, Audit, AuditRecord, finish_crashed
 from pydantic_deep.dispatch import WorkerEvent
+from pydantic_deep.memory import VersionedMemory
 from pydantic_deep.repository import Repository, SqlRepository
 from pydantic_deep.store import SqlStore, VersionFilter
 from pydantic_deep.streaming import WholeCalls, current_session_id
@@ -27,14 +28,20 @@ _ALL = 1_000_000
 
 @asynccontextmanager
 async def open_audited_agents(
-    agents: Mapping[str, AnyAgent], store: SqlStore, *, make_deps: Callable[[], Any] | None = None
+    agents: Mapping[str, AnyAgent],
+    store: SqlStore,
+    *,
+    make_deps: Callable[[], Any] | None = None,
+    memory: VersionedMemory | None = None,
 ) -> AsyncGenerator[tuple[Mapping[str, ServedAgent], Repository[AuditRecord]]]:
-    """Open the audit records of a store, and prepare agents to write them."""
+    """Open the audit records of a store, and prepare agents to write them, and to remember."""
     audit = await SqlRepository[AuditRecord].open(store, AuditRecord, fields=AUDIT_FIELDS, name='server_audit')
     capabilities, metadata = [Audit(audit), WholeCalls()], _RunMetadata(store)
     try:
         yield (
-            prepare_agents(agents, store, make_deps=make_deps, capabilities=capabilities, run_metadata=metadata),
+            prepare_agents(
+                agents, store, make_deps=make_deps, capabilities=capabilities, run_metadata=metadata, memory=memory
+            ),
             audit,
         )
     finally:

@@ -12,6 +12,7 @@ from fastapi import FastAPI
 
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.dispatch import Worker
+from pydantic_deep.memory import VersionedMemory
 from pydantic_deep.repository import SqlRepository
 from pydantic_deep.store import SqlStore
 from pydantic_deep.streaming import EndEvent, ErrorEvent, StartEvent, StreamEvent
@@ -83,7 +84,10 @@ async def open_state(
         make_backend = ConversationDirectories(settings.work_dir)
     async with AsyncExitStack() as stack:
         keys = await stack.enter_async_context(open_keys(store))
-        prepared, audit = await stack.enter_async_context(open_audited_agents(agents, store, make_deps=make_deps))
+        memory = await VersionedMemory.open(store) if settings.memory else None
+        prepared, audit = await stack.enter_async_context(
+            open_audited_agents(agents, store, make_deps=make_deps, memory=memory)
+        )
         threads = await SqlRepository[Thread].open(store, Thread, fields=THREAD_FIELDS, name='server_thread')
         stack.push_async_callback(threads.aclose)
         openai_objects = await SqlRepository[OpenaiObject].open(
@@ -114,6 +118,7 @@ async def open_state(
             threads=threads,
             openai_objects=openai_objects,
             webhooks=webhooks,
+            memory=memory,
             runs=runs,
             repetitions=Repetitions(runs),
             rate=RateLimit(per_second=settings.requests_per_second, burst=settings.request_burst, clock=time.monotonic),

@@ -12,6 +12,7 @@ TAGS = [
     {'name': 'runs', 'description': 'Runs and their events. A run continues if clients disconnect.'},
     {'name': 'versions', 'description': 'The history of conversations: read, compare, restore, branch, merge.'},
     {'name': 'approvals', 'description': 'Calls that are pending until a person decides.'},
+    {'name': 'memory', 'description': 'What agents remember for the owner, across conversations.'},
     {'name': 'webhooks', 'description': 'URLs that receive notices of pending approvals, answers and ended runs.'},
     {'name': 'audit', 'description': 'Records of past runs.'},
     {'name': 'server', 'description': 'Health, metrics, permissions and SQL queries.'},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -53,6 +54,12 @@ def _domains(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
+def _memory(has_memory: bool) -> bool:
+    if has_memory and find_spec('pydantic_ai_harness') is None:
+        raise ValueError('needs pydantic-ai-harness, which is not installed: `pip install pydantic-ai-harness`')
+    return has_memory
+
+
 class ServerSettings(BaseSettings):
     """Settings of the server. The defaults suit one machine with a few users."""
 
@@ -101,6 +108,8 @@ class ServerSettings(BaseSettings):
     address."""
     wrong_key_burst: PositiveInt = 20
     """The number of requests with a wrong key that may exceed the sustained rate at once."""
+    memory: Annotated[bool, AfterValidator(_memory)] = False
+    """Whether agents remember across conversations, for each owner separately. Needs pydantic-ai-harness."""
     mcp_answers: bool = False
     """Whether clients of MCP may answer approvals with the tool `answer_approval`, with which an agent can approve its own
     calls. By default only people answer: in a form of the client, on the page, or with the command line."""

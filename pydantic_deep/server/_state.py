@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Scope
 
 from pydantic_deep.audit import AuditRecord
 from pydantic_deep.errors import DeepAgentError
+from pydantic_deep.memory import VersionedMemory
 from pydantic_deep.repository import Repository
 from pydantic_deep.store import SqlStore
 from pydantic_deep.views import StoreReader
@@ -79,6 +80,8 @@ class ServerState:
     """Fields of the responses and conversations of OpenAI's clients."""
     webhooks: Webhooks
     """The webhooks of all owners."""
+    memory: VersionedMemory | None
+    """The memory of all owners; `None` if agents have none."""
     runs: RunPool
     """The running runs, and the logs of ended ones."""
     rate: RateLimit

@@ -12,6 +12,7 @@ from prometheus_client import start_http_server
 
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.dispatch import Worker, WorkerEvent
+from pydantic_deep.memory import VersionedMemory
 from pydantic_deep.store import SqlStore
 from pydantic_deep.versions import ConversationDirectories
 
@@ -44,7 +45,7 @@ async def run_worker(
         agents: The agents, by the names that servers have.
         store: The store of the servers.
         settings: The settings, of which a worker uses `dispatcher`, `worker_concurrency`, `shutdown_seconds`,
-            `log_retention_seconds`, `work_dir`, and for its metrics `host` and `metrics_port`. By default, those of
+            `log_retention_seconds`, `work_dir`, `memory`, and for its metrics `host` and `metrics_port`. By default, those of
             `ServerSettings`.
         make_deps: Creates the deps of each run, as for `create_app`.
         make_backend: Returns the files of a conversation, as for `create_app`. By default, `ConversationDirectories` of
@@ -66,7 +67,10 @@ async def run_worker(
         make_backend = ConversationDirectories(settings.work_dir)
     async with AsyncExitStack() as stack:
         dispatcher = await stack.enter_async_context(open_configured_dispatcher(settings))
-        prepared, audit = await stack.enter_async_context(open_audited_agents(agents, store, make_deps=make_deps))
+        memory = await VersionedMemory.open(store) if settings.memory else None
+        prepared, audit = await stack.enter_async_context(
+            open_audited_agents(agents, store, make_deps=make_deps, memory=memory)
+        )
         stack.enter_context(listening_to_commits(store, metrics.commits))
         address = stack.enter_context(_serving(metrics, settings))
         async with anyio.create_task_group() as group:

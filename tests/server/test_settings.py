@@ -119,3 +119,15 @@ def test_domains_of_files_are_checked_at_the_start(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr('pydantic_deep.web._download.find_spec', find_spec)
     with pytest.raises(InvalidSettingsError, match=r'file_url_domains: .*versioned-deep-agents\[web\]'):
         load_settings(file_url_domains=['example.org'])
+
+
+def test_memory_needs_the_harness(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The setting `memory` is refused with what to install; nothing is imported before."""
+
+    def find_none(name: str) -> None:
+        return None
+
+    monkeypatch.setattr('pydantic_deep.server._settings.find_spec', find_none)  # an installation without the harness
+    with pytest.raises(InvalidSettingsError, match=r'memory: .*pip install pydantic-ai-harness'):
+        load_settings(memory=True)
+    assert not load_settings(memory=False).memory

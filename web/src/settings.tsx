@@ -1,12 +1,14 @@
 // The settings: colors, keys, notifications, and the account.
 
 import { signal } from '@preact/signals';
+import { useEffect, useState } from 'preact/hooks';
 
 import { dialog } from './dialogs';
 import { Icon } from './icons';
+import { loadMemory, showMemory } from './memory';
 import { allowNotifications, enter, notifications, type Preference, theme } from './preferences';
 import { useKey } from './server';
-import { me } from './state';
+import { agent, may, me } from './state';
 import { Text } from './text';
 
 const areRefused = signal(false);
@@ -22,6 +24,8 @@ function Choices<T extends string>({ title, of, labels }: { title: string; of: P
 }
 
 function Settings() {
+  const [hasMemory, setMemory] = useState(false);
+  useEffect(() => { if (may('run') && agent.value) loadMemory(agent.value).then((found) => setMemory(found.has_memory), () => {}); }, []);
   const areOn = notifications.value.value === 'on';
   const toggle = async (event: Event) => {
     const field = event.currentTarget as HTMLInputElement;
@@ -36,6 +40,9 @@ function Settings() {
       <label class="option"><input type="checkbox" checked={areOn} onChange={toggle} />When a call needs your decision or a turn ends, and this page is in the background</label>
       {areRefused.value && <p class="warn" role="alert">This browser refuses notifications of this page. Allow them in its settings, and open the page by HTTPS. Browsers of phones may have none.</p>}
     </fieldset>
+    {hasMemory && <fieldset><legend>Memory across conversations</legend>
+      <button type="button" id="to-memory" onClick={showMemory}><Icon name="book" />What <Text of={agent.value} /> remembers</button>
+    </fieldset>}
     <fieldset><legend>Account</legend>
       <p><Icon name="person" /> <Text of={me.value!.owner} /> <span class="faint">{me.value!.scopes.join(', ')}</span></p>
       {me.value!.has_key && <button type="button" id="sign-out" onClick={() => { useKey(''); location.assign(location.pathname); }}><Icon name="out" />Sign out</button>}

@@ -40,6 +40,10 @@ function readContent(content: unknown): Prompt {
 const newCall = (id: string, name: string, args: unknown): Call =>
   ({ kind: 'call', id, name, args: readArgs(args), outcome: null, result: '', exitCode: null, steps: [], media: [], hasThread: false });
 
+/** Whether a prompt is what the memory adds to it, for the model. */
+const isMemory = (content: unknown) => Array.isArray(content) && content.length > 0
+  && (content as Content[]).every((piece) => typeof piece === 'object' && /^pydantic-ai-harness\.memory\./.test(piece?.metadata?.origin ?? ''));
+
 export function turnsOf(messages: Message[], offset = 0): Turn[] {
   const turns: Turn[] = [];
   messages.forEach((message, index) => {
@@ -47,7 +51,8 @@ export function turnsOf(messages: Message[], offset = 0): Turn[] {
     const hasResults = message.parts.some((part) => part.part_kind === 'tool-return');
     for (const part of message.parts) {
       const last = turns.at(-1);
-      if (part.part_kind === 'user-prompt' && hasResults && last) last.items.push({ kind: 'note', text: readContent(part.content).text });
+      if (part.part_kind === 'user-prompt' && last && isMemory(part.content)) last.items.push({ kind: 'note', text: 'The agent read its memory.' });
+      else if (part.part_kind === 'user-prompt' && hasResults && last) last.items.push({ kind: 'note', text: readContent(part.content).text });
       else if (part.part_kind === 'user-prompt') turns.push({ key: String(offset + index), at: offset + index, prompt: readContent(part.content), items: [] });
       else if (last) addPart(last.items, part);
       else {

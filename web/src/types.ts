@@ -5,6 +5,10 @@ export interface Me { owner: string; scopes: string[]; has_key: boolean }
 export interface Agent { name: string; description: string | null; model: string | null }
 export interface Skill { name: string; description: string }
 export interface Usage { input_tokens: number; output_tokens: number; cache_read_tokens: number; requests: number; tool_calls: number }
+export interface Revision {
+  file: string; number: number; content: string; is_deleted: boolean; conversation_id: string | null; by: string | null; written_at: string;
+}
+export interface Memory { has_memory: boolean; items: Revision[] }
 export interface Todo { content: string; status: 'pending' | 'in_progress' | 'completed' }
 export interface FileInfo { path: string; size_bytes: number }
 export interface Summary { id: string; agent: string; name: string | null; head: string | null; created_at: string }
@@ -47,7 +51,7 @@ export interface Difference {
 export interface Run { id: string; state: string; has_moved_on: boolean; started_at: string; version_id: string | null }
 export interface Conflict { path: string; kind: string }
 
-export type Content = string | { kind?: string; content?: unknown; media_type?: string; data?: string };
+export type Content = string | { kind?: string; content?: unknown; media_type?: string; data?: string; metadata?: { origin?: string } | null };
 export interface Part {
   part_kind: string; content?: unknown; tool_name?: string; tool_call_id?: string; args?: unknown; outcome?: string;
   metadata?: { sub_agent_thread_id?: string; exit_code?: number } | null;

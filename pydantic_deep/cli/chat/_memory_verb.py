@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pydantic_deep.cli.history._memories import MAIN_FILE, Memories
 from pydantic_deep.cli.render._memory import render_memory, render_restored, render_revisions
+from pydantic_deep.memory import MAIN_FILE, Memories
 
 from ._session import ChatSession
 from ._verbs import Verb, WrongVerbError

@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.text import Text
 
 from pydantic_deep.cli._environment import Environment
-from pydantic_deep.cli.history._memories import MAIN_FILE, Memories
 from pydantic_deep.cli.history._store import choose_store, open_chosen_store
 from pydantic_deep.cli.render._memory import render_memory, render_restored, render_revisions
 from pydantic_deep.cli.render._wrapping import print_lines
+from pydantic_deep.memory import MAIN_FILE, Memories
 
 from ._history import EXIT_CODE_HELP
 from ._options import StoreOption, exit_on_error

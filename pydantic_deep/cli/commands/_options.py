@@ -22,7 +22,6 @@ from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli._schemas import TaskResult
 from pydantic_deep.cli.approvals._policy import ApprovalMode, NotPendingError
 from pydantic_deep.cli.configuration._schema import ConfigurationError
-from pydantic_deep.cli.history._memories import UnknownMemoryError
 from pydantic_deep.cli.history._reader import VersionReader
 from pydantic_deep.cli.history._revisions import Revisions, UnknownVersionError
 from pydantic_deep.cli.history._store import NO_STORE, UnusableStoreError, choose_store, open_chosen_store
@@ -49,6 +48,7 @@ from pydantic_deep.cli.turn._turn_presenter import (
 )
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.mcp import McpConfigError
+from pydantic_deep.memory import UnknownMemoryError
 from pydantic_deep.store import BranchExistsError
 from pydantic_deep.streaming import EndEvent, ErrorEvent
 from pydantic_deep_backends import BackendUnavailableError, ScanLimitError

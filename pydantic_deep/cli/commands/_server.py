@@ -82,6 +82,16 @@ WorkDirOption = Annotated[
     ),
 ]
 
+ServedMemoryOption = Annotated[
+    bool | None,
+    typer.Option(
+        '--memory/--no-memory',
+        help='Let the agents remember across conversations, for each owner and agent separately, in the store. Needs '
+        'pydantic-ai-harness. Default: the setting `memory` or the key `memory` of the configuration, else off.',
+        show_default=False,
+    ),
+]
+
 serve_app = typer.Typer()
 keys_app = typer.Typer(
     name='keys',
@@ -137,6 +147,7 @@ def _serve(
             'Google send by URL are fetched; repeatable. Default: none.',
         ),
     ] = None,
+    memory: ServedMemoryOption = None,
     mcp_config: McpConfigOption = None,
     no_project_config: NoProjectConfigOption = False,
     config: ConfigOption = None,
@@ -146,7 +157,7 @@ def _serve(
     worker = False if no_worker else None
     overrides = {
         'agents': agents, 'host': host, 'port': port, 'store': store, 'worker': worker, 'work_dir': work_dir,
-        'file_url_domains': file_url_domain or None,
+        'file_url_domains': file_url_domain or None, 'memory': memory,
     }  # fmt: skip
     with exit_on_error():
         settings = load_server_settings(config, overrides)
@@ -155,6 +166,8 @@ def _serve(
         configured = load_served_configuration(
             environment, mcp_config=mcp_config, no_project_config=no_project_config, model=model
         )
+        if memory is None and configured.effective.memory:
+            settings = load_server_settings(config, {**overrides, 'memory': True})
         capabilities = configured.capabilities
         print_ignored(configured, has_own_agents=settings.agents is not None)
 

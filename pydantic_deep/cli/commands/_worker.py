@@ -16,7 +16,7 @@ from pydantic_deep.cli.render._terminal_text import escape_invisible
 from pydantic_deep.cli.turn._served_agents import with_configuration
 
 from ._options import USAGE_ERROR_CODE, McpConfigOption, NoProjectConfigOption, error_exit, exit_on_error
-from ._server import ConfigOption, ServedStoreOption, load_server_settings
+from ._server import ConfigOption, ServedMemoryOption, ServedStoreOption, load_server_settings
 
 if TYPE_CHECKING:
     from pydantic_deep.dispatch import WorkerEvent
@@ -84,6 +84,7 @@ def _worker(
             'and removes when they are idle. Default: files are opened where their versions say.',
         ),
     ] = None,
+    memory: ServedMemoryOption = None,
     mcp_config: McpConfigOption = None,
     no_project_config: NoProjectConfigOption = False,
     config: ConfigOption = None,
@@ -101,6 +102,7 @@ def _worker(
         'shutdown_seconds': drain,
         'metrics_port': metrics_port,
         'work_dir': work_dir,
+        'memory': memory,
     }
     with exit_on_error():
         settings = load_server_settings(config, overrides)
@@ -117,6 +119,8 @@ def _worker(
             )
         served = import_agents(settings.agents)
         configured = load_served_configuration(environment, mcp_config=mcp_config, no_project_config=no_project_config)
+        if memory is None and configured.effective.memory:
+            settings = load_server_settings(config, {**overrides, 'memory': True})
         capabilities = configured.capabilities
         print_ignored(configured, has_own_agents=True)
 

@@ -70,11 +70,6 @@ class ServedConfiguration:
     def ignored(self, *, has_own_agents: bool) -> Iterator[str]:
         """Yield a sentence for each group of settings that has no effect on the served agents."""
         sources = self.effective.sources
-        if self.effective.memory:
-            yield (
-                f'Not used: memory ({sources["memory"]}). It is the memory of one person; give agents with several '
-                'users a memory in Python, with a namespace for each owner.'
-            )
         for name in self.own_servers:
             key = f'mcp_servers.{name}'
             yield f'Not used: {key} ({sources[key]}). It starts `pydantic-deep mcp`, so the agents would call themselves.'

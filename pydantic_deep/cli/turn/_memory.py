@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from importlib.util import find_spec
 
-from pydantic_ai import RunContext
-
-from pydantic_deep.cli.history._memories import Memories
 from pydantic_deep.errors import DeepAgentError
+from pydantic_deep.memory import Memories
 from pydantic_deep.store import Store
 
 from ._own_agent import OwnAgent
@@ -37,14 +35,7 @@ async def with_memory(runtime: AgentRuntime, settings: Settings, store: Store) -
             "The memory needs 'pydantic_ai_harness', which is not installed. Install it: "
             '`pip install pydantic-ai-harness`.'
         )
-    from pydantic_ai_harness import Memory
-
-    memories = await Memories.open(store, runtime.person)
-
-    def writer(ctx: RunContext[object]) -> dict[str, str]:
-        return {'conversation': ctx.conversation_id or '', 'run': ctx.run_id or ''}
-
-    memory = Memory[object](store=memories.files, namespace=memories.namespace, write_metadata=writer)
+    memory = (await Memories.open(store, runtime.person)).capability()
     return replace(runtime, agent=OwnAgent(runtime.agent, model=None, capabilities=[memory]))
 
 

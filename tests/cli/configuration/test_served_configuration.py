@@ -15,6 +15,7 @@ from typer.testing import Result
 from pydantic_deep import DeepAgentDeps, VersionedAgent
 from pydantic_deep._agent_imports import AnyAgent
 from pydantic_deep.budgets import BudgetExceededError
+from pydantic_deep.server import ServerSettings
 from pydantic_deep.testing import ScriptedModel, call
 
 Invoke = Callable[..., Result]
@@ -43,8 +44,11 @@ class Served:
         self.outputs: list[Any] = []
         self.tools: list[set[str]] = []
         self.instructions: list[str] = []
+        self.memory: list[bool] = []
+        """The setting of each server and worker."""
 
     async def note(self, agents: Mapping[str, AnyAgent], *args: object, **options: object) -> None:
+        self.memory += [each.memory for each in args if isinstance(each, ServerSettings)]
         for agent in agents.values():
             assert not isinstance(agent, VersionedAgent)
             model = ScriptedModel(WRITE, 'Done.')
@@ -132,16 +136,29 @@ def test_file_of_the_user_is_stronger_than_the_project(
 
 
 def test_settings_without_effect_are_named(invoke: Invoke, start: Invoke, work: Path, served: Served) -> None:
-    """Agents from Python have their own rules, and the memory of one person is not that of all users; a line says so."""
-    (work / 'pydantic-deep.toml').write_text('memory = true\n[rules]\nwrite_file = true\n')
+    """Agents from Python have their own rules; a line says so."""
+    (work / 'pydantic-deep.toml').write_text('[rules]\nwrite_file = true\n')
     invoke('config', 'trust', '--yes')
     own = start('worker', '--agents', 'configured_fleet:agent').stderr
     source = work / 'pydantic-deep.toml'
-    assert f'Not used: memory ({source}). ' in own
     assert f'Not used: rules.write_file ({source}). Agents that --agents names have their own rules and skills.' in own
     default = start('serve').stderr
-    assert 'Not used: memory' in default
     assert 'rules.write_file' not in default
+
+
+@pytest.mark.parametrize('command', [('serve',), ('worker', '--agents', 'configured_fleet:agent')])
+def test_memory_is_switched_on_by_option_or_configuration(
+    invoke: Invoke, start: Invoke, work: Path, served: Served, command: tuple[str, ...]
+) -> None:
+    """`--memory` and `memory = true` give served agents a memory, `--no-memory` does not, and the default is none."""
+    pytest.importorskip('pydantic_ai_harness', reason='the harness pins pydantic-ai to an older release than this one')
+    start(*command)
+    start(*command, '--memory')
+    (work / 'pydantic-deep.toml').write_text('memory = true\n')
+    invoke('config', 'trust', '--yes')
+    start(*command)
+    start(*command, '--no-memory')
+    assert served.memory == [False, True, True, False]
 
 
 def test_rules_of_mcp_servers_apply_to_agents_from_python(

@@ -10,7 +10,7 @@ from typer.testing import Result
 
 pytest.importorskip('pydantic_ai_harness', reason='the harness pins pydantic-ai to an older release than this one')
 
-from pydantic_deep.cli.history._memories import Memories
+from pydantic_deep.memory import Memories
 from pydantic_deep.store import Store
 from pydantic_deep.testing import ScriptedModel, Step, call
 from tests.cli.conftest import WRITE

@@ -253,6 +253,7 @@ RESOURCES = {
     'skills': 'L',
     'audit': 'L R',
     'webhooks': 'C L D',
+    'memory': 'L R U',
 }
 """Supported operations per resource: create, list, read, update, delete. A turn creates a run, and cancelling updates
 it."""
@@ -267,6 +268,7 @@ ABSENT = {
     'approvals C D': 'approvals are created by a pause, and remain as a record of the decisions',
     'audit C U D': 'audit records are written by the server, and remain after their runs are deleted',
     'webhooks R U': 'the list has all that is known of a webhook; to change it, remove it and create another',
+    'memory C D': 'agents write their memory; to delete a file, restore its revision 0',
     'skills C R U D': 'skills are files of the application, and their text is for the model',
 }
 """Operations that are absent on purpose, with the reason."""
@@ -307,6 +309,11 @@ ROUTES = {
     'approvals': {'GET /api/approvals', 'GET /api/approvals/{approval}', 'POST /api/approvals/{approval}'},
     'skills': {'GET /api/agents/{agent}/skills'},
     'audit': {'GET /api/audit', 'GET /api/audit/{record}'},
+    'memory': {
+        'GET /api/agents/{agent}/memory',
+        'GET /api/agents/{agent}/memory/{path:path}',
+        'POST /api/agents/{agent}/memory/{path:path}',
+    },
     'webhooks': {
         'POST /api/webhooks',
         'GET /api/webhooks',
@@ -342,7 +349,11 @@ async def test_every_crud_operation_exists_or_is_absent_on_purpose(served: Serve
 def _routes(served: Served) -> list[tuple[str, str]]:
     document = served.app.openapi()['paths']
     found = [(path, method.upper()) for path, methods in document.items() for method in methods]
-    greedy = {'/api/versions/{version}/files/{path}', '/api/conversations/{conversation}/uploads/{name}'}
+    greedy = {
+        '/api/agents/{agent}/memory/{path}',
+        '/api/versions/{version}/files/{path}',
+        '/api/conversations/{conversation}/uploads/{name}',
+    }
     return [(path[:-1] + ':path}' if path in greedy else path, method) for path, method in found]
 
 

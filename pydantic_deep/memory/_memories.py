@@ -1,14 +1,20 @@
-"""What the agents of a user remember: the files of their memory, revisions, and undo."""
+"""`Memories`: what an agent remembers for one owner: the files, their revisions, and undo."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from pydantic_ai import RunContext
 
 from pydantic_deep.errors import DeepAgentError
-from pydantic_deep.memory import MemoryRevision, RevisionNotFoundError, VersionedMemory
 from pydantic_deep.store import Store
+
+from ._versioned_memory import MemoryRevision, RevisionNotFoundError, VersionedMemory
+
+if TYPE_CHECKING:  # the harness is not a dependency
+    from pydantic_ai_harness import Memory
 
 MAIN_FILE: Final = 'MEMORY.md'
 """The notebook, which each turn begins with."""
@@ -19,9 +25,6 @@ MAX_FILES: Final = 1_000
 MAX_REVISIONS: Final = 1_000
 """Maximum number of revisions to list."""
 
-_AGENT: Final = 'main'
-"""The segment of paths that `Memory` uses for its only agent."""
-
 
 class UnknownMemoryError(DeepAgentError, LookupError):
     """The memory has no such file or revision."""
@@ -29,26 +32,40 @@ class UnknownMemoryError(DeepAgentError, LookupError):
 
 @dataclass(frozen=True, kw_only=True)
 class Memories:
-    """The memory of one person in a store."""
+    """The memory of an agent for one owner, in a store. No other owner's files have its paths."""
 
     files: VersionedMemory
-    person: str
-    """The name of the person, as it is stored with answers."""
+    """The files of all owners."""
+    owner: str
+    """The name of the owner, which is recorded with what they undo."""
+    agent: str = 'main'
+    """The name of the agent."""
 
     @classmethod
-    async def open(cls, store: Store, person: str) -> Memories:
-        """Return the memory of a person in a store, which stays open."""
-        return cls(files=await VersionedMemory.open(store), person=person)
+    async def open(cls, store: Store, owner: str) -> Memories:
+        """Return the memory of the main agent for an owner in a store, which stays open."""
+        return cls(files=await VersionedMemory.open(store), owner=owner)
 
     @property
     def namespace(self) -> str:
-        """The first segment of all paths: the name, with other characters than letters, digits and `_` as hex codes."""
-        person = self.person.encode(errors='surrogateescape')
-        return re.sub(rb'\W', lambda match: b'-%02x' % match[0][0], person).decode()
+        """The first segment of all paths."""
+        return _segment(self.owner)
+
+    def capability(self) -> Memory[object]:
+        """Return the capability that gives an agent this memory, and records the conversation and run of each write.
+
+        Raises:
+            ModuleNotFoundError: pydantic-ai-harness is not installed.
+        """
+        from pydantic_ai_harness import Memory
+
+        return Memory(
+            store=self.files, namespace=self.namespace, agent_name=_segment(self.agent), write_metadata=_writer
+        )
 
     async def current(self) -> list[MemoryRevision]:
         """Return the latest revision of each existing file, the notebook first."""
-        paths = await self.files.list_paths(f'{self.namespace}/{_AGENT}/', limit=MAX_FILES)
+        paths = await self.files.list_paths(self._path(''), limit=MAX_FILES)
         found = [revision for path in paths for revision in await self.files.history(path, limit=1)]
         return sorted(found, key=lambda revision: (self.name_of(revision) != MAIN_FILE, revision.path))
 
@@ -77,7 +94,7 @@ class Memories:
         [latest, *_] = await self.history(name)
         wanted = latest.number - 1 if number is None else number
         try:
-            return await self.files.restore(latest.path, wanted, metadata={'by': self.person})
+            return await self.files.restore(latest.path, wanted, metadata={'by': self.owner})
         except RevisionNotFoundError:
             raise UnknownMemoryError(
                 f'The memory file {name!r} has no revision {wanted}. Use a number from 0 to {latest.number}.'
@@ -88,4 +105,13 @@ class Memories:
         return revision.path.removeprefix(self._path(''))
 
     def _path(self, name: str) -> str:
-        return f'{self.namespace}/{_AGENT}/{name}'
+        return f'{self.namespace}/{_segment(self.agent)}/{name}'
+
+
+def _segment(name: str) -> str:
+    """Return a name as a segment of a path, with other characters than letters, digits and `_` as hex codes."""
+    return re.sub(rb'\W', lambda match: b'-%02x' % match[0][0], name.encode(errors='surrogateescape')).decode()
+
+
+def _writer(ctx: RunContext[object]) -> dict[str, str]:
+    return {'conversation': ctx.conversation_id or '', 'run': ctx.run_id or ''}
