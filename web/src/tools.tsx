@@ -13,7 +13,7 @@ import type { Todo } from './types';
 
 interface Summary { icon: IconName; verb: string; target: string; isCode?: boolean }
 
-/** What a call does, for the tools of deep agents; for any other tool, its name and its first text. */
+/** What a call does, for the tools of deep agents; for any other tool, its name and its first text, or else its numbers. */
 export function summarize(name: string, args: Call['args']): Summary {
   const given = typeof args === 'string' ? {} : args;
   const say = (key: string) => typeof given[key] === 'string' ? given[key] : '';
@@ -35,7 +35,11 @@ export function summarize(name: string, args: Call['args']): Summary {
     case 'ask_user': return { icon: 'person', verb: 'Ask', target: say('question') };
     case 'propose_plan': return { icon: 'list', verb: 'Propose a plan', target: say('plan') };
     case 'search_history': return { icon: 'search', verb: 'Search the history', target: say('query') };
-    default: return { icon: 'tool', verb: name, target: Object.values(given).find((value): value is string => typeof value === 'string') ?? '' };
+    default: {
+      const values = Object.values(given);
+      const text = values.find((value): value is string => typeof value === 'string');
+      return { icon: 'tool', verb: name, target: text ?? values.map((value) => JSON.stringify(value)).filter((value) => !/^[[{]/.test(value)).join(', ') };
+    }
   }
 }
 
