@@ -16,6 +16,11 @@ from .trees._tree import Tree
 IGNORE_FILE = '.gitignore'
 """The name of the files that list ignored files, in the format of gitignore(5)."""
 
+IN_USE_SUFFIX = '.owners'
+"""The suffix of a directory that marks the file beside it as a database that programs have open: `agents.db.owners`. The
+directory, the database and the files that SQLite keeps beside it are ignored, as they must not be replaced.
+"""
+
 
 MAX_WHOLE_BYTES: Final = 50 * 2**20
 """Maximum size of a file in `Captured.blobs`. A tracker that allows larger files returns streams."""

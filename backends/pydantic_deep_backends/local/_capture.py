@@ -7,9 +7,10 @@ have together with their digests, so that the two always match. Nothing here fol
 from __future__ import annotations
 
 import os
+import re
 import stat
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 
@@ -26,6 +27,7 @@ from pydantic_deep_backends.files._operations import (
 from pydantic_deep_backends.paths import display_path, path_parts
 from pydantic_deep_backends.tracking import (
     IGNORE_FILE,
+    IN_USE_SUFFIX,
     MAX_WHOLE_BYTES,
     STREAMED_BYTES,
     DirectoryRules,
@@ -221,8 +223,10 @@ class DirectoryCapture:
         descriptor = directories.open(parts)
         entries = list_entries(descriptor)
         prefix = path_from(parts) if parts else ''
-        if any(entry.name == IGNORE_FILE for entry in entries):
+        names = {entry.name for entry in entries}
+        if IGNORE_FILE in names:
             rules = self._with_ignore_file(rules, descriptor)
+        rules = _without_databases(rules, names)
         self._memory.rules[parts] = rules
         below: list[tuple[Components, DirectoryRules]] = []
         for entry in entries:
@@ -319,6 +323,15 @@ def _scope(path: str) -> str:
         return path_from(path_parts(path)[:1])
     parent, _, name = path.rpartition('/')
     return (parent or '/') if name == IGNORE_FILE else path
+
+
+def _without_databases(rules: DirectoryRules, names: Collection[str]) -> DirectoryRules:
+    """Return the rules of a directory with these names, which ignore the databases in it too."""
+    found = [name.removesuffix(IN_USE_SUFFIX) for name in names if name.endswith(IN_USE_SUFFIX)]
+    databases = [re.sub(r'([\\*?\[\] !#])', r'\\\1', name) for name in found if name in names and '\n' not in name]
+    suffixes = ('', '-wal', '-shm', '-journal', IN_USE_SUFFIX)
+    lines = [f'/{name}{suffix}\n' for name in databases for suffix in suffixes]
+    return rules.with_ignore_file(''.join(lines).encode(errors='surrogateescape')) if lines else rules
 
 
 def _without(tree: Tree, path: str) -> Tree:

@@ -1,5 +1,5 @@
 """The files that versions omit: `.git`, under any name that a file system may equate with it, and files ignored by
-`.gitignore`, as in git.
+`.gitignore`, as in git. Backends of directories add databases that programs have open (`IN_USE_SUFFIX`), such as stores.
 
 The rules of a directory are its own file and those of its ancestors, the nearest first; within a file, the last
 matching pattern decides. An ignored directory is never entered, so nothing below it can be included again. `pathspec`

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pydantic_deep.versions import GitignoreRules
 from pydantic_deep.versions.files._gitignore import left_out_by
-from pydantic_deep_backends import StateBackend
+from pydantic_deep_backends import LocalBackend, StateBackend, Tree
 
 pytestmark = pytest.mark.anyio
 
@@ -94,3 +94,28 @@ async def test_rules_without_patterns_are_reused() -> None:
     rules = GitignoreRules()
     assert rules.with_ignore_file(b'# nothing\n\n') is rules
     assert rules.below('a') is rules
+
+
+async def test_databases_that_programs_have_open_are_ignored(tmp_path: Path) -> None:
+    """A directory `NAME.owners` marks them. No line of a `.gitignore` includes them again."""
+    (tmp_path / '.gitignore').write_text('!*\n')
+    (tmp_path / 'd').mkdir()
+    for name in ('agents.db', '[a] #1!.db', 'alone.db', 'd/deep.db'):
+        for suffix in ('', '-wal', '-shm', '-journal', '-notes'):
+            (tmp_path / f'{name}{suffix}').touch()
+    (tmp_path / 'two\nlines').touch()
+    for name in ('agents.db', '[a] #1!.db', 'd/deep.db', 'two\nlines', 'missing', ''):
+        (tmp_path / f'{name}.owners').mkdir()
+        (tmp_path / f'{name}.owners/1').touch()
+    tracker = LocalBackend(tmp_path).track(GitignoreRules(), max_file_bytes=1000)
+    assert set((await tracker.capture(Tree())).tree) == {
+        *(
+            '/.gitignore',
+            '/agents.db-notes',
+            '/[a] #1!.db-notes',
+            '/d/deep.db-notes',
+            '/missing.owners/1',
+            '/.owners/1',
+        ),
+        *('/alone.db', '/alone.db-wal', '/alone.db-shm', '/alone.db-journal', '/alone.db-notes'),
+    }

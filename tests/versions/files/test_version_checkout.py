@@ -50,6 +50,20 @@ def _agent(store: Store) -> VersionedAgent[Any, Any]:
     return VersionedAgent(create_deep_agent(model), store)
 
 
+async def test_stores_in_the_directory_are_not_versioned(tmp_path: Path) -> None:
+    """Neither the store of the agent nor one of another program, whether it is open or not."""
+    async with open_store(f'sqlite:///{tmp_path}/agents.db') as store, open_store(f'sqlite:///{tmp_path}/open.db'):
+        v0, _, v2 = await _three(_agent(store), tmp_path)
+        async with open_store(f'sqlite:///{tmp_path}/closed.db') as other:
+            assert other.url.endswith('closed.db')
+        databases = {path.name for path in tmp_path.iterdir()} - {'a.txt', 'b.txt'}
+        assert databases >= {'agents.db', 'open.db', 'closed.db'}
+        files = await v2.files()
+        assert sorted(entry.name for entry in await files.list_dir('/')) == ['a.txt', 'b.txt']
+        await v0.checkout(force=True)
+        assert {path.name for path in tmp_path.iterdir()} == databases
+
+
 async def test_crashed_checkout_is_known_to_the_checkout_of_another_version(tmp_path: Path) -> None:
     root = tmp_path / 'work'
     root.mkdir()
