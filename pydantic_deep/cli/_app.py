@@ -73,7 +73,7 @@ from pydantic_deep.cli.commands._store import store_app
 from pydantic_deep.cli.commands._task import AgentOptions, run_task
 from pydantic_deep.cli.commands._webhooks import webhooks_app
 from pydantic_deep.cli.commands._worker import worker_app
-from pydantic_deep.cli.history._pending import find_pending
+from pydantic_deep.cli.history._pending import find_resumable
 from pydantic_deep.cli.history._revisions import Revisions
 from pydantic_deep.cli.history._store import choose_store, open_chosen_store
 from pydantic_deep.cli.terminal._deferred_warnings import deferred_warnings
@@ -252,7 +252,8 @@ def _resume(
     version: Annotated[
         str | None,
         typer.Argument(
-            help='The version. Default: the newest of the directory with pending approvals.',
+            help='The version. Default: the newest of the directory with pending approvals, else the last step of a turn '
+            'whose process stopped.',
             autocompletion=complete_version,
         ),
     ] = None,
@@ -272,8 +273,9 @@ def _resume(
     ] = None,
     max_cost: CostOption = None,
 ) -> None:
-    """Answer the pending approvals of a version and resume its turn.
+    """Answer the pending approvals of a version and resume its turn, or finish a turn whose process stopped.
 
+    A call that may have run before the process stopped needs your approval to run again, unless it only reads.
     The turn resumes in the same directory, with the same model and the remaining budget. You are not asked about calls
     that `approvals answer` has answered. `--approvals=allow` and `deny` also decide the calls that are pending now.
     Without a terminal, `ask` and `pause` refuse to start if calls are pending: exit code 2. With `--approvals=pause`,
@@ -300,7 +302,7 @@ def _resume(
     async def work() -> int:
         async with open_chosen_store(choose_store(store, environment), environment, must_exist=True) as opened:
             revisions = Revisions(store=opened, directory=str(directory.resolve()))
-            record = await find_pending(revisions) if version is None else await revisions.find(version)
+            record = await find_resumable(revisions) if version is None else await revisions.find(version)
             notify = partial(typer.echo, err=True)
             return await resumption.run(record, opened, environment, choose_presenter(output), notify=notify)
 
@@ -389,7 +391,7 @@ def _chat(
         runtime = create_runtime(environment, settings, approvals=approvals, own_agent=agent, extras=extras)
 
         async def work() -> int:
-            async with start.open(runtime, settings) as conversation:
+            async with start.open(runtime, settings, is_chat=True) as conversation:
                 return await chat(conversation, environment, approvals, picks=pick, has_bell=not no_bell)
 
         raise typer.Exit(anyio.run(work))

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ToolReturnPart
 from typer.testing import Result
 
@@ -36,11 +37,78 @@ CliRunner().invoke(app, ['run', 'Go', '--approvals=allow'], obj=environment)
 """
 
 
-def test_next_turn_contains_calls_of_a_crashed_turn(invoke: Invoke, work: Path, tmp_path: Path) -> None:
-    crashed = subprocess.run(
-        [sys.executable, '-c', CRASHING_PROGRAM, tmp_path / 'state', tmp_path / 'home'], cwd=work, check=False
+@pytest.fixture
+def crashed(work: Path, tmp_path: Path) -> None:
+    """A turn that crashed after its first call."""
+    program = [sys.executable, '-c', CRASHING_PROGRAM, tmp_path / 'state', tmp_path / 'home']
+    assert subprocess.run(program, cwd=work, check=False).returncode == 9
+
+
+@pytest.mark.usefixtures('crashed')
+def test_resume_finishes_a_crashed_turn(invoke: Invoke, work: Path) -> None:
+    """The call that may have run needs approval to run again. Afterwards, there is nothing to resume."""
+    refused = invoke('resume', model=ScriptedModel())
+    assert (refused.exit_code, 'There is no terminal to ask at.' in refused.stderr) == (2, True)
+    assert refused.stderr.endswith(' is unchanged.\n')
+    asked = invoke('resume', '--approvals=pause', model=ScriptedModel())
+    assert (asked.exit_code, '· write_file /new.txt' in asked.stderr) == (5, True)
+    result = invoke('resume', '--approvals=allow', model=ScriptedModel('Finished.'))
+    assert (result.exit_code, result.stdout) == (0, 'Finished.\n')
+    assert (work / 'new.txt').read_text() == 'new'
+    again = invoke('resume', '--approvals=allow', model=ScriptedModel())
+    assert (again.exit_code, 'has pending approvals' in again.stderr) == (2, True)
+
+
+@pytest.mark.usefixtures('crashed')
+def test_failure_of_a_finished_turn_names_the_next_command(invoke: Invoke) -> None:
+    newest = json.loads(invoke('log', '--json').stdout)[0]['id']
+    model = ScriptedModel(ModelHTTPError(400, 'given'))
+    result = invoke('resume', newest, '--approvals=allow', model=model)
+    assert (result.exit_code, 'pydantic-deep run --continue' in result.stderr) == (1, True)
+
+
+@pytest.mark.usefixtures('crashed')
+def test_crashed_turn_of_another_directory_is_not_found(invoke: Invoke, tmp_path: Path) -> None:
+    other = tmp_path / 'other'
+    other.mkdir()
+    result = invoke('resume', '--dir', str(other))
+    assert (result.exit_code, result.stderr) == (2, f'No version of {other} has pending approvals.\n')
+
+
+@pytest.mark.usefixtures('crashed')
+def test_crashed_turn_of_another_agent_is_not_finished(invoke: Invoke, work: Path) -> None:
+    (work / 'own.py').write_text(
+        'from pydantic_deep import create_deep_agent\nagent = create_deep_agent("test", name="own")\n'
     )
-    assert crashed.returncode == 9
+    result = invoke('resume', '--agent=own:agent', '--approvals=allow')
+    assert (result.exit_code, 'ran with the agent of the command line' in result.stderr) == (2, True)
+
+
+@pytest.mark.usefixtures('crashed')
+def test_chat_reports_and_finishes_a_crashed_turn(invoke: Invoke, work: Path) -> None:
+    (work / 'new.txt').unlink()  # /switch refuses to lose it
+    stdin = '/switch\n1\n/resume\nNext?\n'
+    model = ScriptedModel('Finished.', 'Next.')
+    result = invoke('chat', '--continue', '--approvals=allow', model=model, stdin=stdin)
+    assert (result.exit_code, result.stdout) == (0, 'Finished.\nNext.\n'), result.stderr
+    assert 'The last turn did not end, because its process stopped. /resume finishes it;' in result.stderr
+    assert (work / 'new.txt').read_text() == 'new'
+    result = invoke('chat', '--continue', model=ScriptedModel(), stdin='/resume\n')
+    assert 'has pending approvals' in result.stderr
+    assert 'did not end' not in result.stderr
+
+
+@pytest.mark.usefixtures('crashed')
+def test_prompt_of_a_chat_continues_after_a_crashed_turn(invoke: Invoke, work: Path) -> None:
+    model = ScriptedModel('Fine.')
+    result = invoke('chat', '--continue', model=model, stdin='More\n')
+    assert (result.exit_code, result.stdout) == (0, 'Fine.\n'), result.stderr
+    assert (work / 'new.txt').read_text() == 'new'
+    assert 'has pending approvals' in invoke('resume').stderr
+
+
+@pytest.mark.usefixtures('crashed')
+def test_next_turn_contains_calls_of_a_crashed_turn(invoke: Invoke, work: Path, tmp_path: Path) -> None:
     for command in (['log'], ['approvals', 'list'], ['approvals', 'list', '--json', '--agent=command-line']):
         listed = invoke(*command)
         assert listed.stderr.count('Suspended: the run of command-line of ') == 1, command

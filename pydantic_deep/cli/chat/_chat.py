@@ -24,7 +24,7 @@ from ._completion import MAX_CHARS, ChatCompleter, Name, model_names, version_na
 from ._conversation_verbs import CHAT_VERBS, CONVERSATION_VERBS
 from ._memory_verb import MEMORY_VERB
 from ._prompt import ask, create_prompt, open_history, read_line
-from ._recap import print_recap
+from ._recap import recap
 from ._session import ChatScreen, ChatSession
 from ._verbs import VerbTable
 from ._version_verbs import VERSION_VERBS
@@ -71,7 +71,7 @@ async def _greet(console: Console, session: ChatSession, environment: Environmen
         console.print(Text(escape_invisible(f'versions in {store_label(conversation.store.url, environment)}'), 'dim'))
     console.print(Text('Ctrl-C stops the agent, Ctrl-D ends the chat, /help lists commands.', 'dim'))
     if tip is not None:
-        await print_recap(console, session.reader, tip.record)
+        await recap(session, tip.record)
 
 
 def create_completer(conversation: Conversation, environment: Environment) -> ChatCompleter:

@@ -12,6 +12,8 @@ from pydantic_deep.cli.render._wrapping import print_truncated
 from pydantic_deep.store import VersionRecord
 from pydantic_deep.views import stored_output_text
 
+from ._session import ChatSession
+
 MAX_PROMPTS = 3
 """Maximum number of prompts that are shown, newest last."""
 
@@ -20,6 +22,16 @@ PROMPT_CHARS = 200
 
 ANSWER_LINES = 8
 """Maximum number of lines of the last answer."""
+
+
+async def recap(chat: ChatSession, record: VersionRecord) -> None:
+    """Print what the conversation of a version was about, and whether its last turn has ended."""
+    await print_recap(chat.console, chat.reader, record)
+    if await chat.conversation.suspended_run(record) is not None:
+        chat.warn(
+            'The last turn did not end, because its process stopped. /resume finishes it; a prompt continues after its '
+            'last stored step.'
+        )
 
 
 async def print_recap(console: Console, reader: VersionReader, record: VersionRecord) -> None:

@@ -186,6 +186,8 @@ class ChatSession:
         tip = self.conversation.tip
         if tip is not None and tip.state == 'awaiting_approval':  # the user interrupted the turn at a prompt
             await self.conversation.abandon_pending(tip)
+        elif tip is not None and tip.kind == 'step':  # the process of the turn stopped, and the user does not finish it
+            await self.conversation.continue_from(tip.id)
         texts = '\n\n'.join([*self._loaded, text])
         task: Prompt = [texts, *images] if images else texts
         branch, self.next_branch, self._loaded = self.next_branch, None, []

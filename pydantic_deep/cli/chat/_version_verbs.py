@@ -8,19 +8,19 @@ from functools import partial
 from rich.text import Text
 
 from pydantic_deep.cli.history._changes import check_branch_name, check_out, merge_versions, rewind_to
-from pydantic_deep.cli.history._pending import check_pending, find_pending
+from pydantic_deep.cli.history._pending import check_pending, find_resumable
 from pydantic_deep.cli.render._detail_view import render_difference
 from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.cli.render._log import print_log
 from pydantic_deep.cli.render._reports import describe_checkout, describe_merge, describe_unversioned
 from pydantic_deep.cli.render._wrapping import print_lines
-from pydantic_deep.cli.turn._runner import resume_turn
+from pydantic_deep.cli.turn._runner import recover_turn, resume_turn
 from pydantic_deep.store import VersionRecord
 from pydantic_deep.versions import UnversionedChangesError
 from pydantic_deep.views import TurnLineages
 
 from ._picker import pick
-from ._recap import print_recap
+from ._recap import recap
 from ._session import ChatSession
 from ._verbs import Verb, WrongVerbError
 
@@ -82,7 +82,7 @@ async def _switch(chat: ChatSession, arguments: Sequence[str]) -> None:
             return
         record = await chat.reader.store.version(entry.version.id)
     await _check_out(chat, record)
-    await print_recap(chat.console, chat.reader, record)
+    await recap(chat, record)
 
 
 async def _check_out(chat: ChatSession, record: VersionRecord) -> None:
@@ -120,9 +120,13 @@ async def _merge(chat: ChatSession, arguments: Sequence[str]) -> None:
 
 async def _resume(chat: ChatSession, arguments: Sequence[str]) -> None:
     revisions = chat.reader.revisions
-    record = await revisions.find(arguments[0]) if arguments else await find_pending(revisions)
-    await check_pending(chat.reader.store, record)
+    record = await revisions.find(arguments[0]) if arguments else await find_resumable(revisions)
     chat.conversation.check_settings(record)
+    run_id = await chat.conversation.select_suspended(record)
+    if run_id is not None:
+        await chat.present(partial(recover_turn, chat.conversation, run_id))
+        return
+    await check_pending(chat.reader.store, record)
     await chat.conversation.resume_from(record)
     task = await TurnLineages(store=chat.reader.store).prompt(record) or ''
     await chat.present(partial(resume_turn, chat.conversation, task))
@@ -174,7 +178,7 @@ VERSION_VERBS = (
     Verb(
         name='resume',
         arguments='[VERSION]',
-        summary='answer the pending approvals of a version',
+        summary='finish a turn that paused or was killed',
         run=_resume,
         completion='version',
     ),

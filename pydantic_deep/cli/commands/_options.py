@@ -334,8 +334,16 @@ class ConversationStart:
             raise typer.BadParameter('it is empty. Omit it, or pass a text.', param_hint="'--instructions'")
 
     @asynccontextmanager
-    async def open(self, runtime: AgentRuntime, settings: Settings) -> AsyncGenerator[Conversation]:
-        """Open the store, and yield a new conversation or the one to continue."""
+    async def open(
+        self, runtime: AgentRuntime, settings: Settings, *, is_chat: bool = False
+    ) -> AsyncGenerator[Conversation]:
+        """Open the store, and yield a new conversation or the one to continue.
+
+        Args:
+            runtime: The agent.
+            settings: The settings of the agent.
+            is_chat: Whether the user can finish a turn whose process stopped, instead of continuing after it.
+        """
         await check_runtime(runtime)
         url = NO_STORE if self.no_store else choose_store(self.store, self.environment)
         check_memory(settings, is_persistent=url != NO_STORE)
@@ -349,7 +357,10 @@ class ConversationStart:
             )
             if self.continues or self.base is not None:
                 with deferred_warnings():
-                    await conversation.continue_from(self.base or HEAD)
+                    name = self.base or HEAD
+                    record = await conversation.revisions.find(name)
+                    if not is_chat or await conversation.select_suspended(record) is None:
+                        await conversation.continue_from(name)
             yield conversation
 
 

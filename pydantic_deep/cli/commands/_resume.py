@@ -14,15 +14,16 @@ from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli.approvals._policy import ApprovalMode, CallAnswer, Decider, NotPendingError
 from pydantic_deep.cli.approvals._prompter import ApprovalPrompter, PromptScreen
 from pydantic_deep.cli.configuration._effective import load_extras
-from pydantic_deep.cli.history._pending import check_pending
+from pydantic_deep.cli.history._pending import can_finish, check_pending
 from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.cli.turn._conversation import open_conversation, settings_of
 from pydantic_deep.cli.turn._failures import EXIT_CODES
 from pydantic_deep.cli.turn._memory import with_memory
-from pydantic_deep.cli.turn._runner import TurnReport, resume_turn
+from pydantic_deep.cli.turn._runner import TurnReport, recover_turn, resume_turn
 from pydantic_deep.cli.turn._runtime import check_runtime, create_runtime
 from pydantic_deep.cli.turn._turn_presenter import DeciderFactory, decider_for
 from pydantic_deep.store import ApprovalRecord, Store, VersionRecord
+from pydantic_deep.versions import suspended_runs
 from pydantic_deep.views import TurnLineages
 
 Presenter: TypeAlias = Callable[..., Awaitable[TurnReport]]
@@ -66,9 +67,11 @@ class Resumption:
             ConfigurationError: A configuration file is invalid or not trusted.
             BackendError: Commands cannot be isolated, or the directory does not exist.
         """
-        has_pending = _has_pending(await check_pending(store, record))
-        if has_pending:
-            self._check_terminal(record, environment)
+        suspended = await suspended_runs(store, conversation_id=record.conversation_id)
+        is_suspended = any(can_finish(run, record) for run in suspended)
+        has_pending = not is_suspended and _has_pending(await check_pending(store, record))
+        if has_pending or (is_suspended and self.approvals is ApprovalMode.ask):
+            self._check_terminal(record, environment, 'still pending' if has_pending else 'unchanged')
         chosen = {'model': self.model, 'max_tokens': self.max_tokens, 'max_cost': self.max_cost}
         settings = settings_of(record).model_copy(update={name: value for name, value in chosen.items() if value})
         extras = await load_extras(environment, settings, self.mcp_config, no_project_config=self.no_project_config)
@@ -76,24 +79,27 @@ class Resumption:
         await check_runtime(runtime)
         runtime = await with_memory(runtime, settings, store)
         conversation = open_conversation(runtime, settings, store)
-        await conversation.resume_from(record)
+        run_id = await conversation.select_suspended(record) if is_suspended else None
+        if run_id is None:
+            await check_pending(store, record)  # of a suspended run, its agent has another name
+            await conversation.resume_from(record)
         task = await TurnLineages(store=store).prompt(record) or ''
         turn = await present(
             runtime,
-            partial(resume_turn, conversation, task),
+            partial(resume_turn, conversation, task) if run_id is None else partial(recover_turn, conversation, run_id),
             make_decider=self._make_decider(environment, has_pending=has_pending),
         )
         if (
             turn.exit_code not in (EXIT_CODES['complete'], EXIT_CODES['awaiting_approval'])
             and not turn.has_next_command
         ):
-            if turn.has_answered:
+            if run_id is not None or turn.has_answered:
                 notify('Answered calls may have run. Continue with: pydantic-deep run --continue')
             else:
                 notify(f'No answers given; {short_id(record.id)} is still pending.')
         return turn.exit_code
 
-    def _check_terminal(self, record: VersionRecord, environment: Environment) -> None:
+    def _check_terminal(self, record: VersionRecord, environment: Environment, state: str) -> None:
         """Raise `NotPendingError` if a person has to be asked and there is no terminal."""
         if self.approvals not in (ApprovalMode.ask, ApprovalMode.pause):
             return
@@ -102,7 +108,7 @@ class Resumption:
                 raise NotPendingError(
                     'There is no terminal to ask at. Resume at a terminal, with --approvals=allow or '
                     '--approvals=deny, or answer with `pydantic-deep approvals answer`. '
-                    f'{short_id(record.id)} is still pending.'
+                    f'{short_id(record.id)} is {state}.'
                 )
 
     def _make_decider(self, environment: Environment, *, has_pending: bool) -> DeciderFactory:

@@ -8,6 +8,7 @@ from pydantic_deep.cli._metadata import DIRECTORY
 from pydantic_deep.cli.approvals._policy import NotPendingError, check_unanswered
 from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.store import ApprovalRecord, Store, VersionFilter, VersionRecord
+from pydantic_deep.versions import SuspendedRun, suspended_runs, workspace_key
 from pydantic_deep.views import is_pending
 
 from ._revisions import Revisions
@@ -24,6 +25,30 @@ async def find_pending(revisions: Revisions) -> VersionRecord:
         if await is_pending(revisions.store, record):
             return record
     raise NotPendingError(f'No version of {revisions.directory} has pending approvals.')
+
+
+async def find_resumable(revisions: Revisions) -> VersionRecord:
+    """Return the newest version of a directory whose turn can be finished: it has pending approvals, or its process
+    stopped.
+
+    Raises:
+        NotPendingError: There is none.
+    """
+    try:
+        return await find_pending(revisions)
+    except NotPendingError:
+        for run in reversed(await suspended_runs(revisions.store)):
+            record = None if run.version_id is None else await revisions.store.version(run.version_id)
+            place = None if record is None or record.backend is None else workspace_key(record.backend)
+            if record is not None and place == revisions.workspace and can_finish(run, record):
+                return record
+        raise
+
+
+def can_finish(run: SuspendedRun, record: VersionRecord) -> bool:
+    """Return whether a suspended run can continue a version: its last step, or the answered version that it resumes."""
+    has_begun = record.run_id == run.id or record.state == 'awaiting_approval'
+    return run.version_id == record.id and has_begun and not run.has_moved_on
 
 
 async def check_pending(store: Store, record: VersionRecord) -> Sequence[ApprovalRecord]:

@@ -172,10 +172,11 @@ class VersionReader:
             place = None if version is None or version.backend is None else workspace_key(version.backend)
             if everything or place == self.revisions.workspace:
                 at = 'a version that was deleted' if version is None else f'version {short_id(version.id)}'
+                finish = '' if version is None else f'Finish it with: pydantic-deep resume {short_id(version.id)}. '
                 begun = run.started_at.isoformat(timespec='milliseconds')
                 text = (
                     f'Suspended: the run of {run.agent_name} of {begun} did not end. It is at {at}, and '
-                    'no process works on it. Continue after its last step with: pydantic-deep run --continue'
+                    f'no process works on it. {finish}Continue after its last step with: pydantic-deep run --continue'
                 )
                 typer.echo(escape_invisible(text), err=True)
 

@@ -18,6 +18,7 @@ from pydantic_ai.usage import RunUsage
 
 from pydantic_deep.approvals import Deny
 from pydantic_deep.cli._metadata import DIRECTORY, SESSION, SETTINGS, TITLE
+from pydantic_deep.cli.history._pending import can_finish
 from pydantic_deep.cli.history._revisions import Revisions
 from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.cli.render._terminal_text import first_line
@@ -100,28 +101,34 @@ class Conversation:
         self.runtime.deps.todos = self.tip.todos
 
     async def select(self, record: VersionRecord) -> None:
-        """Continue from a version with the next turn. Unlike with `continue_from`, its approvals may be pending.
+        """Continue from a version with the next turn. Unlike with `continue_from`, its approvals may be pending, or its turn
+        may not have ended because its process stopped.
 
         Raises:
             PendingVersionError: Its approvals were answered, or it is `HEAD` and a run is still working there.
         """
         if await is_pending(self.store, record):
             await self.resume_from(record)
-        else:
+        elif await self.select_suspended(record) is None:
             await self.continue_from(record.id)
 
-    async def select_suspended(self, record: VersionRecord) -> str | None:
-        """Make a version the tip if a suspended run can continue it, and return the id of the run; `None` otherwise.
+    async def suspended_run(self, record: VersionRecord) -> str | None:
+        """Return the id of the suspended run that can continue a version; `None` if there is none.
 
         Args:
             record: The last step of the run, or the answered version that it resumes.
         """
         for run in await self.versions.suspended(record.conversation_id):
-            has_begun = record.run_id == run.id or record.state == 'awaiting_approval'
-            if run.version_id == record.id and has_begun and not run.has_moved_on:
-                await self.resume_from(record)
+            if can_finish(run, record):
                 return run.id
         return None
+
+    async def select_suspended(self, record: VersionRecord) -> str | None:
+        """Make a version the tip if a suspended run can continue it, and return the id of the run; `None` otherwise."""
+        run_id = await self.suspended_run(record)
+        if run_id is not None:
+            await self.resume_from(record)
+        return run_id
 
     @property
     def settings(self) -> Settings:
