@@ -8,7 +8,7 @@ import { growing } from './composer';
 import { Icon } from './icons';
 import { memo } from './memo';
 import { isSending } from './preferences';
-import { cards, endSuspended, isConnectionLost, isRunning, live, moveHead, open, resend, draft, may } from './state';
+import { type Card, cards, endSuspended, isConnectionLost, isRunning, live, moveHead, open, resend, draft, may } from './state';
 import { count, Lines, moment, Text } from './text';
 import { ItemView, MediaList } from './tools';
 import { nameOf, newestBelow, type Place, placesOf, type Turn } from './transcript';
@@ -37,7 +37,10 @@ export function Dialogue() {
   const turns = conversation?.turns ?? [];
   const from = Math.max(0, turns.length - shown);
   const id = conversation?.details.id;
-  const own = cards.value.filter((card) => card.approval.conversation_id === id);
+  const cardsHere = cards.value.filter((card) => card.approval.conversation_id === id);
+  const isShown = (card: Card) => card.settled !== null || card.approval.version_id === conversation?.details.head;
+  const own = cardsHere.filter(isShown);
+  const elsewhere = cardsHere.filter((card) => !isShown(card));
 
   useLayoutEffect(() => { setShown(PAGE); isAtEnd.current = true; }, [id]);
   useEffect(() => {
@@ -80,6 +83,8 @@ export function Dialogue() {
     </ol>
     <Suspended />
     {own.length > 0 && <section aria-label="Calls that wait for your decision" class="pending">{own.map((card) => <ApprovalCard key={card.key} card={card} />)}</section>}
+    {elsewhere.length > 0 && <p class="note center elsewhere"><a href={`#/a/${elsewhere[0]!.approval.id}`}>
+      {count(elsewhere.length, 'call')} on other branches {elsewhere.length === 1 ? 'waits' : 'wait'} for your decision</a></p>}
     <Protected version={conversation?.versions.find((version) => version.is_head)} />
   </div></div>;
 }

@@ -133,7 +133,7 @@ export function Code({ language, text }: { language: string; text: string }) {
 
 /** Lines of code in a block of their own, so that new lines lay out only the last block. */
 const PIECE_LINES = 40;
-const PIECES = new RegExp(`(?:.*\\n){${PIECE_LINES}}|(?:.*\\n)*.*`, 'gu');
+const PIECES = new RegExp(`(?:[^\\n]*\\n){${PIECE_LINES}}|(?:[^\\n]*\\n)*[^\\n]*`, 'gu'); // `.` matches no `\r`
 const NONE: Node[] = [];
 
 const Piece = memo<{ nodes: Node[]; rest: string }>(({ nodes, rest }) => <span class="lines">{nodes.map(highlighted)}<Lines of={rest} /></span>,

@@ -185,7 +185,7 @@ function start(): void {
 }
 
 document.addEventListener('keydown', onKey);
-document.addEventListener('pointerdown', (event) => { if (!(event.target as HTMLElement).closest('.card, dialog')) tidy(); });
+document.addEventListener('click', (event) => { if (!(event.target as HTMLElement).closest('.card, dialog')) tidy(); });
 window.addEventListener('hashchange', () => { if (location.hash.startsWith('#key=')) start(); else if (me.value !== null) void follow(); });
 // Calls of other runs arrive while nothing happens here.
 const lookForApprovals = () => { if (me.value !== null && (document.visibilityState === 'visible' || notifications.value.value === 'on')) void listApprovals(); };

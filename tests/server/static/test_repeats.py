@@ -109,3 +109,30 @@ async def test_answer_of_another_page_is_no_error(
         await seen.send('second')
     await expect(seen.page.locator('.pending .card:not(.settled)')).to_be_visible()
     await expect(seen.page.locator('#problem')).to_have_count(0)
+
+
+async def test_calls_of_other_branches_are_not_shown_in_the_dialogue(open_page: OpenPage, script: Script) -> None:
+    """A call is shown where it arose. A line names those that wait on other branches, and leads to them."""
+    seen = await open_page()
+    await seen.say('first', until='Nothing.')
+    script.next = [write('/main.txt')]
+    await seen.send('second')
+    await expect(seen.page.locator('.pending .card')).to_have_count(1)
+
+    await seen.show_versions()
+    await seen.page.click('#graph .version >> nth=-2')
+    await seen.page.click('text=Branch from here')
+    script.next = [write('/aside.txt')]
+    await seen.page.fill('.branch-form textarea', 'third')
+    await seen.page.click('.branch-form button[type=submit]')
+    await expect(seen.page.locator('.pending .card')).to_have_count(1)
+    await expect(seen.page.locator('.pending .card')).to_contain_text('/aside.txt')
+    await expect(seen.page.locator('.elsewhere')).to_have_text('1 call on other branches waits for your decision')
+    await seen.page.click('.pending [data-act=approve]:enabled')
+    await expect(seen.turns.last.locator('.markdown').last).to_have_text('Done.')
+    await expect(seen.page.locator('.pending .card:not(.settled)')).to_have_count(0)
+    await expect(seen.page.locator('#dialogue > [data-live]')).to_have_count(0)
+
+    await seen.page.click('.elsewhere a')
+    await expect(seen.page.locator('#inbox .card')).to_contain_text('/main.txt')
+    assert seen.problems == []
