@@ -977,6 +977,7 @@ def test_every_public_name_is_listed() -> None:
                 'DirectoryRules',
                 'FileTracker',
                 'IGNORE_FILE',
+                'IN_USE_SUFFIX',
                 'MAX_WHOLE_BYTES',
                 'Occupant',
                 'OmittedFile',
