@@ -39,7 +39,12 @@ def import_agents(reference: str) -> Mapping[str, AnyAgent]:
         raise InvalidAgentsError(
             f'There is no module {module_name!r} to import agents from. Run the command where it can be imported.'
         ) from None
-    value: object = getattr(module, attribute, None)
+    if not hasattr(module, attribute):
+        names = [name for name, value in vars(module).items() if isinstance(value, AbstractAgent | VersionedAgent)]
+        raise InvalidAgentsError(
+            f'The module {module_name!r} has no {attribute!r}. Its agents: {", ".join(names) or "none"}.'
+        )
+    value: object = getattr(module, attribute)
     agents = cast('Mapping[object, object]', value) if isinstance(value, Mapping) else {_name_of(value): value}
     if not all(isinstance(agent, AbstractAgent | VersionedAgent) for agent in agents.values()):
         raise InvalidAgentsError(f'{reference!r} is neither an agent nor a dictionary of agents by name.')

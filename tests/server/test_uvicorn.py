@@ -245,7 +245,7 @@ def test_agents_are_imported_from_the_working_directory(modules: Path, reference
         ('served_house:a.b', 'Write `package.module:attribute`'),
         ('served_nobody:agents', "There is no module 'served_nobody'"),
         ('served_nobody.here:agents', "There is no module 'served_nobody.here'"),
-        ('served_house:nothing', 'neither an agent nor a dictionary'),
+        ('served_house:nothing', "The module 'served_house' has no 'nothing'. Its agents: "),
         ('served_house:number', 'neither an agent nor a dictionary'),
         ('served_house:numbers', 'neither an agent nor a dictionary'),
     ],
