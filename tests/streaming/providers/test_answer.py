@@ -218,6 +218,7 @@ def test_approval_is_a_call_with_its_details(make: Make) -> None:
         assert '"approval_id":"a/b"' in plain.replace(': ', ':')
         packed = plain.replace(': ', ':').replace(', ', ',')
         assert '"path":["helper"],"view":{"path":[["helper"]],"tool":["execute"],"arguments":[{' in packed
-        assert '"preview":{"kind":"command","notice":[""],"text":["rm -r /tmp/x"],"choices":[],"diff":null}' in packed
+        assert '"preview":{"kind":"command","notice":[""],"text":["rm -r /tmp/x"],' in packed
+        assert '"choices":[],"fields":[],"link":[""],"diff":null}' in packed
         assert '"preview":null' in packed
         assert all(f'"digest":"{each.view.digest}"' in packed for each in approvals)
