@@ -170,6 +170,8 @@ async def _log(call: Call, arguments: LogArguments) -> Result:
             for item in found.items
         ]
         return Log(conversations=conversations, cursor=found.cursor)
+    # Before the versions: the run that ends in between is among these.
+    active = None if cursor else await unfinished_ids(call.access.state, arguments.conversation)
     page = await _versions.list_versions(
         arguments.conversation, call.access, limit=limit, cursor=cursor, steps=arguments.steps
     )
@@ -188,7 +190,6 @@ async def _log(call: Call, arguments: LogArguments) -> Result:
         )
         for item in page.items
     ]
-    active = None if cursor else await unfinished_ids(call.access.state, arguments.conversation)
     return Log(versions=versions, active_runs=active, cursor=page.cursor)
 
 

@@ -75,8 +75,9 @@ async def load_conversation(state: ServerState, own: AuthorizedConversation) -> 
 
 async def unfinished_ids(state: ServerState, conversation_id: str) -> list[str]:
     """Return the ids of the running and suspended runs of a conversation, oldest first."""
-    suspended = [run.id for run in await load_suspended_runs(state.store, state.runs, conversation_id)]
-    return sorted({*suspended, *await running_ids(state, conversation_id)})
+    here = {run.id for run in state.runs.runs_in(conversation_id)}
+    stored = await state.store.runs(conversation_id=conversation_id, states=['running'])
+    return sorted(here | {run.id for run in stored})
 
 
 async def running_ids(state: ServerState, conversation_id: str) -> list[str]:

@@ -83,6 +83,7 @@ async def test_refused_upload_keeps_prompt_and_files(open_page: OpenPage):
     seen = await open_page()
     refusal = {'error': {'type': 'too_large', 'message': 'The upload is too large.'}}
     await seen.page.route('**/uploads/*', lambda route: route.fulfill(status=413, json=refusal))
+    await seen.page.wait_for_selector('#say')
     await seen.page.evaluate(PUT, ['drop', 'b.txt', 'dropped'])
     await seen.send('Read it')
 
