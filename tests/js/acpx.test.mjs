@@ -62,7 +62,7 @@ test('a session is loaded after its process was killed, and changes its mode', a
   assert.match(await acpx(cwd, 'Hi'), /You said: Hi, after 0 messages/);
   process.kill(Number(/^pid: (\d+)$/m.exec(await acpx(cwd, 'status'))[1]), 'SIGKILL');
   assert.match(await acpx(cwd, 'Again'), /You said: Again, after 2 messages/);
-  assert.match(await acpx(cwd, 'sessions', 'list'), /\tAgain\t/);
+  assert.match(await acpx(cwd, 'sessions', 'list'), new RegExp(`\tHi\t${cwd}\t`)); // named after its first prompt
   await acpx(cwd, 'set-mode', 'auto');
   const messages = messagesOf(await acpx(cwd, '--deny-all', '--format', 'json', 'write Hello'));
   assert.ok(!messages.some(({ method }) => method === 'session/request_permission'));
