@@ -216,9 +216,7 @@ def add_notice(requests: DeferredToolRequests, notice: str) -> None:
         requests.metadata[call.tool_call_id] = {**(metadata or {}), **dump(request)}
 
 
-def dump(
-    value: Request | Answer,
-) -> dict[str, Any]:
+def dump(value: Request | Answer) -> dict[str, Any]:
     """Return metadata with the value under our key."""
     return {KEY: value.model_dump(mode='json')}
 
@@ -238,9 +236,7 @@ def has_begun(metadata: Mapping[str, Any] | None) -> bool:
     return isinstance(value, dict) and cast('dict[str, object]', value).get('has_begun') is True
 
 
-def parse_answer(
-    metadata: Mapping[str, Any] | None,
-) -> Answer | None:
+def parse_answer(metadata: Mapping[str, Any] | None) -> Answer | None:
     """Return our value in the metadata of an answer; `None` if there is none.
 
     Raises:

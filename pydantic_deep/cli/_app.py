@@ -278,9 +278,9 @@ def _resume(
     A call that may have run before the process stopped needs your approval to run again, unless it only reads.
     The turn resumes in the same directory, with the same model and the remaining budget. You are not asked about calls
     that `approvals answer` has answered. `--approvals=allow` and `deny` also decide the calls that are pending now.
-    Without a terminal, `ask` and `pause` refuse to start if calls are pending: exit code 2. With `--approvals=pause`,
-    you are asked about the pending calls, and later calls pause the turn again; an answer of `a` does not apply to
-    them.
+    Without a terminal, `ask` and `pause` refuse to start if calls are pending, and `ask` also if a turn has to be
+    finished: exit code 2. With `--approvals=pause`, you are asked about the pending calls, and later calls pause the
+    turn again; an answer of `a` does not apply to them.
 
     Each call is answered once, and the first answer counts: if another person answers a call while you are asked, that
     answer is used. If another process has resumed the turn, this command ends and names the newest version. If you press

@@ -170,8 +170,9 @@ async def _log(call: Call, arguments: LogArguments) -> Result:
             for item in found.items
         ]
         return Log(conversations=conversations, cursor=found.cursor)
-    # Before the versions: the run that ends in between is among these.
-    active = None if cursor else await unfinished_ids(call.access.state, arguments.conversation)
+    own = await call.access.conversation(arguments.conversation)
+    # Read before the versions, so that a run which ends in between is in one of the two.
+    active = None if cursor else await unfinished_ids(call.access.state, own.id)
     page = await _versions.list_versions(
         arguments.conversation, call.access, limit=limit, cursor=cursor, steps=arguments.steps
     )

@@ -302,6 +302,15 @@ async def test_log_finds_the_runs_of_a_conversation(client: Client, gate: Gate) 
     assert 'active_runs' not in later
 
 
+@pytest.mark.parametrize('id', ['nobody', '', 'x\0', '\u2028'])
+async def test_log_of_an_unknown_conversation_is_not_found(client: Client, id: str) -> None:
+    """An id is checked before anything is read with it."""
+    result = await client.call_tool('log', {'conversation': id})
+    assert result.is_error
+    assert 'ValidationError' not in str(result.content)
+    assert str(result.content) == str((await client.call_tool('log', {'conversation': 'no'})).content)
+
+
 # Refusals
 
 
