@@ -30,6 +30,7 @@ from ._server import (
     load_server_settings,
     open_served_store,
     run_with_agents,
+    with_configured_memory,
 )
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ def _mcp(
         configured = load_served_configuration(
             environment, mcp_config=mcp_config, no_project_config=no_project_config, model=model, is_mcp_server=True
         )
+        settings = with_configured_memory(settings, config, overrides, configured)
         capabilities = configured.capabilities
         print_ignored(configured, has_own_agents=settings.agents is not None)
 

@@ -18,7 +18,11 @@ from rich.table import Table
 from rich.text import Text
 
 from pydantic_deep.cli._environment import Environment
-from pydantic_deep.cli.configuration._served_configuration import load_served_configuration, print_ignored
+from pydantic_deep.cli.configuration._served_configuration import (
+    ServedConfiguration,
+    load_served_configuration,
+    print_ignored,
+)
 from pydantic_deep.cli.history._store import choose_store, open_chosen_store, store_label
 from pydantic_deep.cli.render._terminal_text import escape_invisible
 from pydantic_deep.cli.turn._served_agents import with_configuration
@@ -166,8 +170,7 @@ def _serve(
         configured = load_served_configuration(
             environment, mcp_config=mcp_config, no_project_config=no_project_config, model=model
         )
-        if memory is None and configured.effective.memory:
-            settings = load_server_settings(config, {**overrides, 'memory': True})
+        settings = with_configured_memory(settings, config, overrides, configured)
         capabilities = configured.capabilities
         print_ignored(configured, has_own_agents=settings.agents is not None)
 
@@ -319,6 +322,15 @@ def load_server_settings(config: Path | None, overrides: Mapping[str, object]) -
         return load_settings(config, **{name: value for name, value in overrides.items() if value is not None})
     except InvalidSettingsError as error:
         raise error_exit(str(error), USAGE_ERROR_CODE) from None
+
+
+def with_configured_memory(
+    settings: ServerSettings, config: Path | None, overrides: Mapping[str, object], configured: ServedConfiguration
+) -> ServerSettings:
+    """Return the settings with a memory if the configuration files want one and no option decides."""
+    if overrides.get('memory') is None and configured.effective.memory:
+        return load_server_settings(config, {**overrides, 'memory': True})
+    return settings
 
 
 @asynccontextmanager

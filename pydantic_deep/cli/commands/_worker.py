@@ -16,7 +16,7 @@ from pydantic_deep.cli.render._terminal_text import escape_invisible
 from pydantic_deep.cli.turn._served_agents import with_configuration
 
 from ._options import USAGE_ERROR_CODE, McpConfigOption, NoProjectConfigOption, error_exit, exit_on_error
-from ._server import ConfigOption, ServedMemoryOption, ServedStoreOption, load_server_settings
+from ._server import ConfigOption, ServedMemoryOption, ServedStoreOption, load_server_settings, with_configured_memory
 
 if TYPE_CHECKING:
     from pydantic_deep.dispatch import WorkerEvent
@@ -119,8 +119,7 @@ def _worker(
             )
         served = import_agents(settings.agents)
         configured = load_served_configuration(environment, mcp_config=mcp_config, no_project_config=no_project_config)
-        if memory is None and configured.effective.memory:
-            settings = load_server_settings(config, {**overrides, 'memory': True})
+        settings = with_configured_memory(settings, config, overrides, configured)
         capabilities = configured.capabilities
         print_ignored(configured, has_own_agents=True)
 

@@ -40,11 +40,11 @@ async def list_revisions(agent: str, path: str, access: Runner) -> RevisionList:
 @router.post('/{path:path}', summary='Restore a revision of a file', responses=describe_errors('not_found', 'conflict'))
 async def restore_revision(agent: str, path: str, body: Restore, access: Runner) -> RevisionInfo:
     """The content becomes the latest revision, so this can be undone too. The agent sees it from its next turn on."""
-    from pydantic_ai_harness.memory import MemoryConflictError  # of an optional dependency
-
     memories = _memories(access, agent)
     if memories is None:
         raise not_found()
+    from pydantic_ai_harness.memory import MemoryConflictError  # memory needs this optional dependency
+
     try:
         return RevisionInfo.of(await memories.undo(path, body.number), memories)
     except UnknownMemoryError:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pydantic_deep.server import ServerSettings
 from pydantic_deep.testing import ScriptedModel
 from tests.cli.conftest import Invoke
 
@@ -78,3 +79,21 @@ def test_missing_extra_is_named(invoke: Invoke, monkeypatch: pytest.MonkeyPatch)
     result = invoke('mcp', '--store', 'memory:')
     assert result.exit_code == 2
     assert "pip install 'versioned-deep-agents[mcp,server]'" in result.stderr
+
+
+def test_configured_memory_is_used(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for `serve`: no setting of a configuration file is ignored without a message."""
+    (tmp_path / 'pydantic-deep').mkdir()
+    served: list[bool] = []
+
+    async def serve_stdio(agents: object, store: object, settings: ServerSettings, *, owner: str) -> None:
+        served.append(settings.memory)
+
+    # The command only has to pass the settings on; `tests/server/routes/test_memory.py` uses a memory.
+    monkeypatch.setattr('pydantic_deep.server.mcp.stdio.serve_stdio', serve_stdio)
+    for text in ('memory = false\n', 'memory = true\n'):
+        (tmp_path / 'pydantic-deep/config.toml').write_text(text)
+        variables = {'XDG_CONFIG_HOME': str(tmp_path)}
+        result = invoke('mcp', '--store', 'memory:', model=ScriptedModel(), variables=variables)
+        assert result.exit_code == 0, result.stderr
+    assert served == [False, True]

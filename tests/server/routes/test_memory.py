@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -127,8 +128,9 @@ async def test_key_of_another_agent_reads_no_memory(serve: Serve) -> None:
         assert [answer.status_code for answer in answers] == [404, 404, 404]
 
 
-async def test_agents_without_the_setting_remember_nothing(serve: Serve) -> None:
-    """Without `memory`, agents have no tools for it, and the routes say so."""
+async def test_agents_without_the_setting_remember_nothing(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without `memory`, agents have no tools for it, and the routes say so, also without pydantic-ai-harness."""
+    monkeypatch.setitem(sys.modules, 'pydantic_ai_harness.memory', None)  # as if it were not installed
     async with serve() as served:
         ada = await client_of(served, 'ada')
         assert (await ada.get(MEMORY)).json() == {'has_memory': False, 'items': []}
