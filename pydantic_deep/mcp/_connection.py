@@ -35,6 +35,12 @@ _MAX_ERROR_CHARS: Final = 500
 _MAX_LOG_BYTES: Final = 4_000
 """The part of the standard error of a server that is searched for its last line, in bytes."""
 
+_HTTP_SECONDS: Final = 30.0
+"""How long to wait for a connection over HTTP and for a request to be sent, as in the MCP SDK."""
+
+_HTTP_READ_SECONDS: Final = 300.0
+"""How long a response over HTTP may be silent if calls and questions have shorter limits, as in the MCP SDK."""
+
 NOT_STARTED: Final = 'not started'
 """The error of a server that nobody uses."""
 
@@ -282,7 +288,9 @@ def _create_toolset(name: str, server: McpServer, timeouts: Timeouts, log: TextI
     from ._client import create_toolset
 
     if server.url is not None:
-        transport = StreamableHttpTransport(server.url, headers=dict(server.headers))
+        transport = StreamableHttpTransport(
+            server.url, headers=dict(server.headers), httpx_client_factory=_http_clients(timeouts)
+        )
     else:
         transport = StdioTransport(
             server.command or '', [*server.args], env=dict(server.env), cwd=server.cwd, keep_alive=False, log_file=log
@@ -295,6 +303,23 @@ def _create_toolset(name: str, server: McpServer, timeouts: Timeouts, log: TextI
         call_seconds=timeouts.call,
         question_seconds=timeouts.question,
     )
+
+
+def _http_clients(timeouts: Timeouts) -> Callable[..., Any]:
+    """Return the factory of HTTP clients that wait for a silent server as long as a call may take.
+
+    fastmcp's own clients stop reading after 5 minutes, while a question may be open for longer. Like those of the MCP
+    SDK, and unlike what fastmcp requests of a factory, the clients do not follow redirects: the SDK does so within an
+    origin, and `headers` may hold secrets.
+    """
+    from httpx2 import AsyncClient, Timeout
+
+    read_seconds = max(_HTTP_READ_SECONDS, timeouts.call + timeouts.question)
+
+    def create(*, headers: dict[str, str], auth: Any, **_options: object) -> AsyncClient:
+        return AsyncClient(headers=headers, auth=auth, timeout=Timeout(_HTTP_SECONDS, read=read_seconds))
+
+    return create
 
 
 async def _list_resources(toolset: MCPToolset[Any]) -> list[dict[str, str]]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import anyio
+import httpx2
 import pytest
 import uvicorn
 from pydantic_ai import DeferredToolRequests, UserError
@@ -403,6 +404,46 @@ async def test_server_over_http() -> None:
     (three, _), (refused, outcome) = results(model)
     assert (three, outcome) == ('3', 'failed')
     assert refused.startswith("Cannot send 'elicitation/create'")
+
+
+async def test_silent_http_server_is_read_as_long_as_a_question_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client of fastmcp would stop after 5 minutes, and the question would be lost."""
+    seconds: list[float] = []
+    send = httpx2.AsyncHTTPTransport.handle_async_request
+
+    async def note(self: httpx2.AsyncHTTPTransport, request: httpx2.Request) -> httpx2.Response:
+        seconds.append(request.extensions['timeout']['read'])
+        return await send(self, request)
+
+    monkeypatch.setattr(httpx2.AsyncHTTPTransport, 'handle_async_request', note)
+    async with listening(create_server().streamable_http_app()) as url:
+        for question_seconds, read_seconds in ((900.0, 960.0), (20.0, 300.0)):
+            servers = McpServers(
+                servers={'sdk': McpServer(url=url)}, call_timeout_seconds=60, question_seconds=question_seconds
+            )
+            await run(servers, call('sdk_add', a=1, b=2), 'done')
+            assert set(seconds) == {read_seconds}
+            seconds.clear()
+
+
+async def test_redirects_to_other_servers_are_not_followed() -> None:
+    """The headers of a server, which often hold a secret, are sent to its address only."""
+    received: list[str] = []
+
+    async def other(scope: Any, receive: Any, send: Any) -> None:
+        received.append(scope['path'])
+
+    async with listening(other) as elsewhere:
+
+        async def redirect(scope: Any, receive: Any, send: Any) -> None:
+            headers = [(b'location', elsewhere.encode())]
+            await send({'type': 'http.response.start', 'status': 307, 'headers': headers})
+            await send({'type': 'http.response.body'})
+
+        async with listening(redirect) as url:
+            (status,) = await McpServers(servers={'sdk': McpServer(url=url, headers={'X-Key': 'secret'})}).status()
+    assert status.error is not None
+    assert received == []
 
 
 async def test_http_server_that_does_not_answer_is_missing() -> None:
