@@ -7,8 +7,10 @@ import { DiffView } from './diff';
 import { Icon } from './icons';
 import { approved, approveRepeats, askAgain, namesOfRepeat } from './repeats';
 import { getExactly, parseExactly, Refused } from './server';
-import { type Answer, type Card, cards, decide, fail, go, guarded, problem, route, tidy, titleOf } from './state';
+import { Outcome } from './outcome';
+import { type Answer, type Card, cards, decide, fail, go, guarded, isPending, latestDecisions, problem, route, tidy, titleOf } from './state';
 import { ago, hasInvisible, moment, Pieces, plain, plainLines, readableJson, Text } from './text';
+import { summarize } from './tools';
 import type { Approval, Args, Argument, Escaped, Preview, QuestionField, View } from './types';
 
 export function Inbox() {
@@ -25,7 +27,28 @@ export function Inbox() {
     <ApprovedRepeats />
     <div id="approvals">{cards.value.map((card) => <ApprovalCard key={card.key} card={card} isInbox />)}</div>
     {cards.value.length === 0 && <p class="nothing">No approvals are pending.</p>}
+    <Answered />
   </section></div>;
+}
+
+/** The calls that were answered last, by whomever. Those that still have a card are not repeated. */
+function Answered() {
+  const [found, setFound] = useState<Approval[]>([]);
+  const settled = cards.value.filter((card) => !isPending(card.approval)).length;
+  useEffect(() => { latestDecisions().then(setFound, fail); }, [settled]);
+  const shown = found.filter(({ id }) => !cards.value.some((card) => card.approval.id === id));
+  if (shown.length === 0) return null;
+  return <section id="answered" aria-labelledby="answered-title">
+    <h3 id="answered-title">Answered</h3>
+    <ul>{shown.map((approval) => <OutcomeLine key={approval.id} approval={approval} />)}</ul>
+  </section>;
+}
+
+/** A call in one line, with its conversation. */
+function OutcomeLine({ approval }: { approval: Approval }) {
+  const { verb, target, isCode } = summarize(approval.tool, approval.args);
+  return <li><Outcome approval={approval} />
+    <span><Text of={verb} /> <span class={isCode ? 'code-text' : undefined}><Text of={target.split('\n')[0]!} /></span> in <a href={`#/c/${approval.conversation_id}`}><Text of={titleOf(approval.conversation_id) ?? 'a conversation'} /></a></span></li>;
 }
 
 /** The calls of a conversation, or of all, that this page approves without asking, and how to end it. */
@@ -43,18 +66,23 @@ export function ApprovedRepeats({ conversation }: { conversation?: string }) {
 
 /** `data-approval` is on cards that can be answered; answered ones keep their place, without buttons. */
 export function ApprovalCard({ card, isInbox = false }: { card: Card; isInbox?: boolean }) {
-  const { approval, settled } = card;
+  const { approval } = card;
   const { view } = approval;
   const root = useRef<HTMLElement>(null);
   const [form, setForm] = useState<'deny' | 'edit' | null>(null);
   const [isBusy, setBusy] = useState(false);
-  const isOpen = settled === null;
+  const [isLate, setLate] = useState(false);
+  const [own, setOwn] = useState<Answer | null>(null);
+  const isOpen = isPending(approval);
   const answer = async (given: Answer) => {
-    if (!isOpen || isBusy) return; // already answered, or being answered
+    if (isBusy) return;
     root.current!.focus(); // a button may be removed
     setForm(null);
+    if (!isOpen) { setLate(true); return; } // answered while the person filled in a form
     setBusy(true);
-    await decide(card, root.current!.dataset['digest']!, given);
+    const counts = await decide(card, root.current!.dataset['digest']!, given);
+    setLate(counts === false);
+    if (counts) setOwn(given);
     setBusy(false);
   };
   // The second click of a double click may be meant for what was there before.
@@ -66,7 +94,7 @@ export function ApprovalCard({ card, isInbox = false }: { card: Card; isInbox?: 
   };
   const takes = (decision: string) => approval.decisions.includes(decision);
   const isQuestion = view.preview?.kind === 'question';
-  return <article class={settled === null ? 'card' : 'card settled'} ref={root} tabIndex={0} aria-busy={isBusy} aria-label={`Approval of ${view.tool.join('')}`}
+  return <article class={isOpen ? 'card' : 'card settled'} ref={root} tabIndex={0} aria-busy={isBusy} aria-label={`Approval of ${view.tool.join('')}`}
     data-approval={isOpen ? approval.id : undefined} data-digest={view.digest}>
     <header>
       <h3>{view.path.map((name) => <><Pieces of={name} /> › </>)}<Pieces of={view.tool} /></h3>
@@ -78,18 +106,20 @@ export function ApprovalCard({ card, isInbox = false }: { card: Card; isInbox?: 
     {view.escapes > 0 && <p class="warn">{view.escapes === 1 ? 'One character is invisible, and is shown as ' : `${view.escapes.toLocaleString('en')} characters are invisible, and are shown as `}
       <span class="escape">{view.escapes === 1 ? 'an escape' : 'escapes'}</span>.</p>}
     {view.arguments.filter((argument) => !isQuestion || !argument.in_preview).map((argument) => <ArgumentView argument={argument} preview={view.preview} />)}
-    {view.preview && (isQuestion ? <Question preview={view.preview} choices={choicesOf(approval)} canAnswer={isOpen && takes('respond')} answer={(content) => void answer({ decision: 'respond', content })} />
+    {view.preview && (isQuestion ? <Question preview={view.preview} choices={choicesOf(approval)} chosen={own?.content} canAnswer={isOpen && takes('respond')} answer={(content) => void answer({ decision: 'respond', content })} />
       : <PreviewView view={view} preview={view.preview} />)}
-    <p class="says" role="status">{settled}</p>
-    {form === 'deny' && isOpen && <DenyForm answer={answer} close={() => { setForm(null); root.current!.focus(); }} />}
-    {form === 'edit' && isOpen && <EditForm approval={approval} answer={answer} close={() => { setForm(null); root.current!.focus(); }} />}
-    <div class="acts" hidden={form !== null}>
+    {form === 'deny' && <DenyForm answer={answer} close={() => { setForm(null); root.current!.focus(); }} />}
+    {form === 'edit' && <EditForm approval={approval} answer={answer} close={() => { setForm(null); root.current!.focus(); }} />}
+    <div class="end"><div class="says" role="status">{!isOpen && <>
+      <Outcome approval={approval} content={typeof own?.content === 'string' ? own.content : null} />
+      {isLate && <p class="late">Your answer came too late, and has no effect.</p>}
+    </>}</div><div class="acts" hidden={form !== null}>
       {takes('approve') && <button type="button" class="main" data-act="approve" disabled={!isOpen} onClick={click(() => void answer({ decision: 'approve' }))}><Icon name="check" />Approve <kbd>y</kbd></button>}
       {takes('deny') && <button type="button" data-act="deny" disabled={!isOpen} onClick={click(() => setForm('deny'))}><Icon name="close" />{isQuestion ? 'Decline' : 'Deny'} <kbd>n</kbd></button>}
       {takes('edit') && <button type="button" data-act="edit" disabled={!isOpen} onClick={click(() => setForm('edit'))}><Icon name="edit" />Edit <kbd>e</kbd></button>}
       {repeated !== null && <button type="button" data-act="repeat" disabled={!isOpen} title="Later calls are approved without asking, until you close this tab or end it above the prompt." onClick={click(approveAll)}>
         {approval.repeat!.kind === 'tool' ? <>Approve each <Pieces of={view.tool} /></> : `Approve this ${approval.repeat!.kind}`} in this conversation <kbd>Y</kbd></button>}
-    </div>
+    </div></div>
   </article>;
 }
 
@@ -117,7 +147,7 @@ function PreviewView({ view, preview }: { view: View; preview: Preview }) {
   </div>;
 }
 
-interface QuestionProps { preview: Preview; choices: unknown[]; canAnswer: boolean; answer: (content: unknown) => void }
+interface QuestionProps { preview: Preview; choices: unknown[]; chosen: unknown; canAnswer: boolean; answer: (content: unknown) => void }
 
 /** The suggested answers, as `ask_user` has them in its arguments. Those to a server are accepted as they are shown. */
 function choicesOf({ args, view }: Approval): unknown[] {
@@ -126,7 +156,7 @@ function choicesOf({ args, view }: Approval): unknown[] {
 }
 
 /** A question to the person: each suggested answer is a button, and any other answer can be written. A question with several values has a field for each. */
-function Question({ preview, choices, canAnswer, answer }: QuestionProps) {
+function Question({ preview, choices, chosen, canAnswer, answer }: QuestionProps) {
   const { fields, link } = preview;
   const hasForm = fields.length > 1 || (fields.length === 1 && preview.choices.length === 0);
   const submit = (event: SubmitEvent) => {
@@ -140,12 +170,12 @@ function Question({ preview, choices, canAnswer, answer }: QuestionProps) {
     <p><Pieces of={preview.text} /></p>
     {isSaid(link) && <p>{link.length === 1 && /^https?:/.test(link[0]!) ? <a href={link[0]} target="_blank" rel="noopener noreferrer">{link[0]}</a> : <Pieces of={link} />}</p>}
     {preview.choices.length > 0 && <div class="acts" role="group" aria-label="Suggested answers">{preview.choices.map((choice, at) =>
-      <button type="button" disabled={!canAnswer} onClick={click(at)}><Pieces of={choice} /></button>)}</div>}
+      <button type="button" class={String(choices[at]) === chosen ? 'chosen' : undefined} disabled={!canAnswer} onClick={click(at)}><Pieces of={choice} /></button>)}</div>}
     {hasForm ? <form class="answer-form fields" onSubmit={submit}>
       {fields.map((field, at) => <label><span class="name"><Pieces of={field.label} /></span> {isSaid(field.hint) && <span class="faint"><Pieces of={field.hint} /></span>}<FieldInput field={field} name={String(at)} isDisabled={!canAnswer} /></label>)}
       <div class="acts"><button type="submit" class="main" disabled={!canAnswer}>Answer</button></div>
-    </form> : canAnswer && <form class="acts" onSubmit={submit}><input name="answer" required autocomplete="off" aria-label="Your answer" placeholder={preview.choices.length > 0 ? 'Another answer' : 'Your answer'} />
-      <button type="submit" class="main">Answer</button></form>}
+    </form> : <form class="acts" onSubmit={submit}><input name="answer" required autocomplete="off" disabled={!canAnswer} aria-label="Your answer" placeholder={preview.choices.length > 0 ? 'Another answer' : 'Your answer'} />
+      <button type="submit" class="main" disabled={!canAnswer}>Answer</button></form>}
   </div>;
 }
 
@@ -227,7 +257,8 @@ export const cardElements = () => [...document.querySelectorAll<HTMLElement>('[d
 
 export function pressOnCard(act: 'approve' | 'repeat' | 'deny' | 'edit'): void {
   const card = cardElements().find((each) => each === document.activeElement || each.contains(document.activeElement));
-  if (!card) problem.value = 'No call is focused. Press a to go to the pending calls.';
+  if (document.activeElement?.closest('.card.settled')) problem.value = 'This call is already answered. Press j to go to the next one.';
+  else if (!card) problem.value = 'No call is focused. Press a to go to the pending calls.';
   else if ((act === 'approve' || act === 'repeat') && !showEnd(card)) problem.value = 'This call continues below. Read on, and press the key again at its end.';
   else card.querySelector<HTMLButtonElement>(`[data-act="${act}"]:enabled`)?.click();
 }
@@ -236,7 +267,7 @@ export function pressOnCard(act: 'approve' | 'repeat' | 'deny' | 'edit'): void {
 function showEnd(card: HTMLElement): boolean {
   const scroller = card.closest<HTMLElement>('.scroller')!;
   const box = scroller.getBoundingClientRect();
-  const end = card.querySelector('.acts')!.getBoundingClientRect();
+  const end = card.querySelector('.end')!.getBoundingClientRect();
   const isSeen = end.top >= box.top && end.bottom <= box.bottom + 1;
   if (end.bottom > box.bottom) scroller.scrollBy({ top: Math.min(box.height * 0.8, end.bottom - box.bottom + 8) });
   else if (!isSeen) card.scrollIntoView({ block: 'end' });

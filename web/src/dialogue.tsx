@@ -8,7 +8,7 @@ import { growing } from './composer';
 import { Icon } from './icons';
 import { memo } from './memo';
 import { isSending } from './preferences';
-import { type Card, cards, endSuspended, isConnectionLost, isRunning, live, moveHead, open, resend, draft, may } from './state';
+import { type Card, cards, decisions, draft, endSuspended, isConnectionLost, isPending, isRunning, live, may, moveHead, open, resend, resumeTurn } from './state';
 import { count, Lines, moment, Text } from './text';
 import { ItemView, MediaList } from './tools';
 import { nameOf, newestBelow, type Place, placesOf, type Turn } from './transcript';
@@ -38,9 +38,11 @@ export function Dialogue() {
   const from = Math.max(0, turns.length - shown);
   const id = conversation?.details.id;
   const cardsHere = cards.value.filter((card) => card.approval.conversation_id === id);
-  const isShown = (card: Card) => card.settled !== null || card.approval.version_id === conversation?.details.head;
+  const isShown = ({ approval }: Card) => !isPending(approval) || approval.version_id === conversation?.details.head;
   const own = cardsHere.filter(isShown);
   const elsewhere = cardsHere.filter((card) => !isShown(card));
+  const isAnswered = !hasLive.value && may('run') && !own.some((card) => isPending(card.approval)) && conversation?.details.state === 'awaiting_approval'
+    && [...decisions.value.values()].some((approval) => approval.version_id === conversation.details.head);
 
   useLayoutEffect(() => { setShown(PAGE); isAtEnd.current = true; }, [id]);
   useEffect(() => {
@@ -83,6 +85,7 @@ export function Dialogue() {
     </ol>
     <Suspended />
     {own.length > 0 && <section aria-label="Calls that wait for your decision" class="pending">{own.map((card) => <ApprovalCard key={card.key} card={card} />)}</section>}
+    {isAnswered && <p class="note center">All calls are answered. <button type="button" class="small" id="resume" onClick={resumeTurn}>Resume the turn</button></p>}
     {elsewhere.length > 0 && <p class="note center elsewhere"><a href={`#/a/${elsewhere[0]!.approval.id}`}>
       {count(elsewhere.length, 'call')} on other branches {elsewhere.length === 1 ? 'waits' : 'wait'} for your decision</a></p>}
     <Protected version={conversation?.versions.find((version) => version.is_head)} />

@@ -17,7 +17,9 @@ export interface Open { details: Conversation; turns: Turn[]; versions: Version[
 /** A run of the open conversation, or the failed end of one. */
 export interface Live { runId: string; isRunning: boolean; prompt: Prompt | null; items: Item[]; error: string | null; base: string | null }
 /** A pending call, or one that is answered and keeps its place until the person turns to something else. */
-export interface Card { key: string; approval: Approval; settled: string | null }
+export interface Card { key: string; approval: Approval }
+
+export const isPending = ({ status }: Approval) => status === 'pending';
 export type Route =
   | { view: 'new' } | { view: 'chat'; id: string } | { view: 'versions'; id: string; version: string | null; other: string | null }
   | { view: 'inbox'; approval: string | null };
@@ -39,6 +41,8 @@ export const live = signal<Live | null>(null);
 export const isRunning = computed(() => live.value?.isRunning ?? false);
 export const todos = signal<Todo[]>([]);
 export const cards = signal<Card[]>([]);
+/** The answered calls of the open conversation, by the ids of the calls, as far as they are known. */
+export const decisions = signal<ReadonlyMap<string, Approval>>(new Map());
 export const problem = signal<string | null>(null);
 /** What was just done, and how to undo it. */
 export const toast = signal<{ text: string; undo: (() => Promise<void>) | null } | null>(null);
@@ -46,7 +50,7 @@ export const toast = signal<{ text: string; undo: (() => Promise<void>) | null }
 export const draft = signal<{ text: string } | null>(null);
 export const isConnectionLost = signal(false);
 
-export const pendingCount = computed(() => cards.value.filter((card) => card.settled === null).length);
+export const pendingCount = computed(() => cards.value.filter((card) => isPending(card.approval)).length);
 export const may = (scope: string) => me.value !== null && (me.value.scopes.includes(scope) || me.value.scopes.includes('admin'));
 const currentId = () => route.value.view === 'chat' || route.value.view === 'versions' ? route.value.id : null;
 
@@ -97,7 +101,7 @@ export const follow = guarded(async () => {
   const isOther = (next.view === 'chat' || next.view === 'versions') && next.id !== currentId();
   batch(() => {
     route.value = next;
-    if (isOther || next.view === 'new') { leave(); if (open.value?.details.id !== (next as { id?: string }).id) open.value = null; }
+    if (isOther || next.view === 'new') { leave(); decisions.value = new Map(); if (open.value?.details.id !== (next as { id?: string }).id) open.value = null; }
   });
   if (next.view === 'chat' || next.view === 'versions') { if (open.value?.details.id !== next.id || isOther) await refresh(); }
   else if (next.view === 'inbox') await listApprovals();
@@ -168,6 +172,7 @@ export async function refresh(ended: Live | null = null): Promise<void> {
     }
   });
   await listApprovals();
+  if (details.state === 'awaiting_approval') await loadDecisions();
   const running = details.running[0];
   if (running !== undefined && running !== ended?.runId) void watchRun(running, null);
   void loadOlderVersions(id, history.cursor);
@@ -297,7 +302,7 @@ export async function watchRun(runId: string, prompt: Prompt | null, base: strin
   live.value = now = { ...now, isRunning: false }; // it stays on the screen until the stored turn replaces it
   const isSeen = document.visibilityState === 'visible'; // a page that is hidden later has shown the end
   await unattended(refresh)(now);
-  const waits = cards.value.some((card) => card.settled === null && card.approval.conversation_id === id);
+  const waits = cards.value.some(({ approval }) => isPending(approval) && approval.conversation_id === id);
   if (!waits && !isSeen) notify(plain(titleOf(id!) ?? 'Conversation'), now.error === null ? 'The turn has ended.' : 'The turn has failed.', `#/c/${id}`);
 }
 
@@ -382,11 +387,16 @@ export const listApprovals = unattended(async () => {
   if (!may('approve')) return;
   const { items } = await server.get<Page<Approval>>('approvals?limit=50');
   const wanted = new Map(items.map((approval) => [keyOf(approval), approval]));
-  const kept = cards.value.map((card) => {
-    const isPending = wanted.delete(card.key);
-    return isPending || card.settled !== null ? card : { ...card, settled: 'No longer pending.' };
-  });
-  cards.value = [...kept, ...[...wanted].map(([key, approval]) => ({ key, approval, settled: null }))];
+  const gone = cards.value.filter((card) => !wanted.delete(card.key) && isPending(card.approval));
+  cards.value = [...cards.value, ...[...wanted].map(([key, approval]) => ({ key, approval }))];
+  await Promise.all(gone.map(async ({ key, approval }) => { // answered by another person or program, expired, or deleted
+    const now = await server.get<Approval>(`approvals/${approval.id}`).catch((error: unknown) => {
+      if (error instanceof Refused && error.status === 404) return null;
+      throw error;
+    });
+    if (now === null || !isPending(now)) settle(key, now ?? { ...approval, status: 'gone' });
+    else if (keyOf(now) !== key) settle(key, { ...approval, status: 'gone' }); // the new call has a card of its own
+  }));
   void approveRepeats();
   for (const approval of wanted.values()) {
     if (isApproved(approval)) continue;
@@ -400,41 +410,66 @@ const answered = new Set<string>();
 /** Approve the calls that a person has approved together with an earlier one, each with its own digest. */
 async function approveRepeats(): Promise<void> {
   for (const card of cards.value) {
-    if (card.settled !== null || answered.has(card.key) || !isApproved(card.approval)) continue;
+    if (!isPending(card.approval) || answered.has(card.key) || !isApproved(card.approval)) continue;
     answered.add(card.key);
-    const says = 'Approved for this conversation.';
-    try { await settleBy(card, card.approval.view.digest, { decision: 'approve', reason: says }, says); } catch (error) {
-      if (!(error instanceof Refused && error.status === 409)) fail(error); // else another page has answered it first
-    }
+    await settleBy(card, card.approval.view.digest, { decision: 'approve', reason: 'Approved for this conversation.' }).catch(fail);
   }
 }
 
 /** Remove answered calls. Call it only when the person turns to something else. */
 export function tidy(): void {
-  if (cards.value.some((card) => card.settled !== null)) cards.value = cards.value.filter((card) => card.settled === null);
+  if (cards.value.some((card) => !isPending(card.approval))) cards.value = cards.value.filter((card) => isPending(card.approval));
 }
 
 export interface Answer { decision: 'approve' | 'deny' | 'edit' | 'respond'; reason?: string; args?: unknown; content?: unknown }
 
-/** Answer a call. The answer is for the displayed call: if another call has this id, the server refuses the answer. */
-async function settleBy(card: Card, digest: string, answer: Answer, says?: string): Promise<void> {
-  let runId: string | null;
+/**
+ * Answer a call, and return whether the answer counts: another person may have answered first. It is for the displayed call:
+ * if another call has this id, the server refuses the answer.
+ */
+async function settleBy(card: Card, digest: string, answer: Answer): Promise<boolean> {
   try {
     const path = `approvals/${card.approval.id}?resume=${may('run')}`;
     const done = await server.post<{ approval: Approval; run_id: string | null }>(path, { ...answer, digest });
-    settle(card.key, says ?? `Answered: ${done.approval.status}.`);
-    runId = done.run_id;
+    if (done.run_id !== null && card.approval.conversation_id === currentId()) void watchRun(done.run_id, null);
+    settle(card.key, done.approval);
+    return true;
+  } catch (error) {
+    if (error instanceof Refused && typeof error.facts['status'] === 'string') return false;
+    throw error;
   } finally {
-    await listApprovals(); // another person may have answered it first
+    await listApprovals();
   }
-  if (runId !== null && card.approval.conversation_id === currentId()) void watchRun(runId, null);
 }
 
 export const decide = guarded(settleBy);
 
-function settle(key: string, text: string): void {
-  cards.value = cards.value.map((card) => card.key === key ? { ...card, settled: text } : card);
+function settle(key: string, approval: Approval): void {
+  cards.value = cards.value.map((card) => card.key === key ? { key, approval } : card);
+  learn([approval]);
 }
+
+const learn = (answered: Approval[]) => {
+  const id = currentId();
+  const own = answered.filter((approval) => approval.conversation_id === id && approval.decided_at !== null);
+  if (own.length > 0) decisions.value = new Map([...decisions.value, ...own.map((approval) => [approval.pending_id, approval] as const)]);
+};
+
+/** Load who has answered which calls of the open conversation. */
+export const loadDecisions = unattended(async () => {
+  if (!may('approve')) return;
+  const { items } = await server.get<Page<Approval>>(`approvals?all=true&limit=50&conversation=${currentId()}`);
+  learn(items.reverse());
+});
+
+/** The calls of all conversations that were answered last. */
+export const latestDecisions = async () => (await server.get<Page<Approval>>('approvals?all=true&limit=10')).items.filter((approval) => approval.decided_at !== null);
+
+/** Continue a turn whose calls are all answered, such as by a program that did not resume it. */
+export const resumeTurn = guarded(async () => {
+  const run = await server.post<Run>(`conversations/${open.value!.details.id}/resume?wait=false`);
+  void watchRun(run.id, null);
+});
 
 /** The title of the conversation of an approval, if it is known here. */
 export const titleOf = (id: string) => conversations.value.find((each) => each.id === id)?.name ?? null;

@@ -1,11 +1,13 @@
 // A tool call in one line that says what it does; opened, it shows the arguments and the result.
 
-import { useState } from 'preact/hooks';
+import { useEffect, useState } from 'preact/hooks';
 
 import { Icon, type IconName } from './icons';
 import { Code, Markdown } from './markdown';
 import { memo } from './memo';
+import { Outcome, stateOf } from './outcome';
 import { watch } from './server';
+import { decisions, loadDecisions, open } from './state';
 import { Plan } from './plan';
 import { Lines, readableJson, Text } from './text';
 import { after, type Call, type Item } from './transcript';
@@ -55,7 +57,8 @@ function CallLine({ call, versionId, runId, isPending }: Props) {
   const [isOpen, setOpen] = useState(false);
   const { icon, verb, target, isCode } = summarize(call.name, call.args);
   const state = call.outcome === null ? isPending ? 'running' : 'waiting' : call.outcome;
-  const label = call.outcome === null ? isPending ? 'running' : 'pending' : call.outcome === 'success' ? '✓' : OUTCOMES[call.outcome] ?? call.outcome;
+  const answered = decisionOn(call);
+  const label = call.outcome === null ? isPending ? 'running' : answered ? stateOf(answered) : 'pending' : call.outcome === 'success' ? '✓' : OUTCOMES[call.outcome] ?? call.outcome;
   return <details class={`call ${state}`} data-call={call.id} onToggle={(event) => setOpen(event.currentTarget.open)}>
     <summary>
       <Icon name={icon} />
@@ -64,12 +67,25 @@ function CallLine({ call, versionId, runId, isPending }: Props) {
       <span class="state">{state === 'running' && <span class="spinner" aria-hidden="true" />}{label}</span>
     </summary>
     {isOpen && <div class="opened">
+      <Decision call={call} />
       <Input call={call} />
       <Steps call={call} versionId={versionId} runId={runId} />
       <Output call={call} />
     </div>}
     {!isOpen && call.outcome === null && call.steps.length > 0 && <ol class="steps">{call.steps.map((step) => <Step step={step} versionId={versionId} />)}</ol>}
   </details>;
+}
+
+const decisionOn = ({ id, name }: Call) => {
+  const found = decisions.value.get(id);
+  return found?.tool === name ? found : undefined;
+};
+
+/** Who approved a call. The approvals of earlier turns are loaded when the first call is opened. */
+function Decision({ call }: { call: Call }) {
+  const answered = decisionOn(call);
+  useEffect(() => { if (!answered && open.value?.versions.some((version) => version.state === 'awaiting_approval')) void loadDecisions(); }, []);
+  return answered ? <p><Outcome approval={answered} /></p> : null;
 }
 
 const extension = (path: unknown) => typeof path === 'string' ? path.split('/').at(-1)!.split('.').slice(1).at(-1) ?? '' : '';

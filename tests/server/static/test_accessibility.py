@@ -88,7 +88,7 @@ async def walk(page: Page, client: httpx.AsyncClient, script: Script, axe: str, 
     await page.click('.card [data-act=deny]')
     await check(page, axe, f'{place}: a call that is denied')
     await page.press('.answer-form input', 'Enter')
-    await expect(page.locator('.card.settled .says')).to_have_text('Answered: denied.')
+    await expect(page.locator('.card.settled .says')).to_contain_text('Denied by ada, just now')
     await check(page, axe, f'{place}: an answered call')
     await ask(client, script, call('write_file', path='/c.txt', content='c\n'))
     await page.evaluate("dispatchEvent(new Event('focus'))")

@@ -15,13 +15,17 @@ import httpx
 import pytest
 from playwright.async_api import Browser, Locator, Page, expect
 from pydantic_ai import Tool
+from pydantic_ai.tools import ToolDefinition
+from pydantic_ai.toolsets import ExternalToolset
 
 from pydantic_deep import AskUser, LocalBackend, create_deep_agent
 from pydantic_deep._text.escapes import escape, visible
+from pydantic_deep.approvals import Approve
 from pydantic_deep.mcp import McpServer, McpServers
 from pydantic_deep.server import AnyAgent
 from pydantic_deep.testing import ScriptedModel, call
-from pydantic_deep.versions import ProtectedFilesWarning
+from pydantic_deep.versions import ApprovalInbox, ProtectedFilesWarning
+from tests.server.conftest import Served
 from tests.server.static.conftest import OpenPage, Script, Seen, ask, page_marks
 
 pytestmark = page_marks
@@ -55,6 +59,11 @@ def odd(first: str, second: str, other: dict[str, Any]) -> str:
     return first + second + str(other)
 
 
+QUESTION = call('ask_user', question='Which database?', choices=['SQLite', 'PostgreSQL'])
+
+THERMOMETER = ToolDefinition(name='thermometer', description='Return the temperature of a room.')
+"""A tool of a program outside of the server, which answers its calls."""
+
 MCP_SERVER = McpServer(
     command=sys.executable,
     args=(str(Path(__file__).parents[2] / 'mcp/fixture_server.py'),),
@@ -69,6 +78,9 @@ def agents(script: Script) -> Mapping[str, AnyAgent]:
     return {
         'careful': create_deep_agent(ScriptedModel(then=script), interrupt_on=gated, tools=tools),
         'bold': create_deep_agent(ScriptedModel(then=script)),
+        'outside': create_deep_agent(
+            ScriptedModel(then=script), interrupt_on={}, toolsets=[ExternalToolset([THERMOMETER])]
+        ),
         'curious': create_deep_agent(ScriptedModel(then=script), interrupt_on={}, capabilities=[AskUser()]),
         'teahouse': create_deep_agent(
             ScriptedModel(then=script),
@@ -217,10 +229,10 @@ async def test_new_card_does_not_move_or_blur_existing_cards(
     ]  # fmt: skip
 
     await page.keyboard.press('y')
-    await expect(page.locator('.card.settled .says')).to_have_text('Answered: approved.')
+    await expect(page.locator('.card.settled .says')).to_have_text('Approved by ada, just now')
     await page.keyboard.press('y')
     await page.keyboard.press('y')
-    box = await page.locator('.card.settled .main').bounding_box()
+    box = await page.locator('.card.settled .outcome').bounding_box()
     assert box is not None
     await page.mouse.dblclick(box['x'] + 5, box['y'] + 5)  # no other card has moved under the pointer
     waiting = (await client.get('/api/approvals')).json()['items']
@@ -276,7 +288,7 @@ async def test_arguments_are_edited_in_fields(open_page: OpenPage, client: httpx
     await page.fill('.answer-form textarea >> nth=1', '"quoted"\nand more')
     script.next = 'Done.'  # the edit is part of the next request as a prompt
     await page.click('.answer-form button[type=submit]')
-    await expect(page.locator('.card.settled .says')).to_have_text('Answered: edited.')
+    await expect(page.locator('.card.settled .says')).to_have_text('Approved with other arguments by ada, just now')
     [answered] = (await client.get('/api/approvals', params={'all': True})).json()['items']
     assert answered['edited_args'] == args | {'second': '"quoted"\nand more'}
 
@@ -294,7 +306,7 @@ async def test_edit_preserves_numbers_that_were_not_changed(
     await page.fill('.answer-form textarea >> nth=2', text.replace('0.1', '0.2'))
     script.next = 'Edited.'  # the model is told of the change
     await page.click('.answer-form button[type=submit]')
-    await expect(page.locator('.card.settled')).to_contain_text('Answered: edited.')
+    await expect(page.locator('.card.settled')).to_contain_text('Approved with other arguments by ada')
     await expect(page.locator('#dialogue .markdown').last).to_have_text('Edited.')
     await expect(page.locator('#dialogue .note')).to_contain_text('A person changed the arguments')
     await expect(page.locator('#dialogue > [data-live]')).to_have_count(0)
@@ -344,8 +356,7 @@ async def test_question_is_answered_by_a_choice_or_in_words(
     open_page: OpenPage, client: httpx.AsyncClient, script: Script, words: str
 ) -> None:
     """A question of the agent shows its choices as buttons, and takes any other answer."""
-    question = call('ask_user', question='Which database?', choices=['SQLite', 'PostgreSQL'])
-    run = await ask(client, script, question, agent='curious')
+    run = await ask(client, script, QUESTION, agent='curious')
     seen = await open_page(at=f'#/c/{run["conversation_id"]}')
     card = card_of(seen.page, run['approvals'][0])
     await expect(card.locator('.question p')).to_have_text('Which database?')
@@ -417,18 +428,111 @@ async def test_inbox_names_who_asks_since_when_and_where(
     await expect(card_of(page, second['approvals'][0])).to_be_visible()
 
 
-async def test_approval_answered_elsewhere_disappears(
+async def test_late_answer_gets_a_sentence(
+    open_page: OpenPage, client: httpx.AsyncClient, script: Script, served: Served
+) -> None:
+    """A call that another person or program answered first is not answered again: the card says who decided what, and that
+    this answer came too late, also if the person was filling in a form."""
+    run = await ask(client, script, *(call('write_file', path=f'/{name}.txt', content=name) for name in 'ab'))
+    first, second = run['approvals']
+    page = (await open_inbox(open_page)).page
+    await expect(card_of(page, first)).to_be_focused()
+    await client.post(f'/api/approvals/{first["id"]}', json={'decision': 'deny', 'reason': 'Not now.'})
+    await page.keyboard.press('y')
+    card = page.locator('.card.settled')
+    await expect(card.locator('.outcome')).to_have_text('Denied by ada, just now: Not now.')
+    await expect(card.locator('.late')).to_have_text('Your answer came too late, and has no effect.')
+
+    await card_of(page, second).locator('[data-act=deny]').click()
+    await ApprovalInbox(served.store).answer(second['id'], Approve(digest=second['view']['digest']), by='bob')
+    await page.evaluate("window.dispatchEvent(new Event('focus'))")
+    await expect(card).to_have_count(2)
+    await page.keyboard.type('Because')  # reaches the field, and is no key of the page
+    await expect(card.last.get_by_label('Reason')).to_have_value('Because')
+    await page.keyboard.press('Enter')
+    await expect(card.last.locator('.outcome')).to_have_text('Approved by bob, just now')
+    await expect(card.last.locator('.late')).to_be_visible()
+    await expect(page.locator('#problem')).to_have_count(0)
+
+
+async def test_answered_card_is_clearly_done(open_page: OpenPage, client: httpx.AsyncClient, script: Script) -> None:
+    """Instead of its buttons, an answered card shows the decision, who made it, when, and the reason or the answer: for
+    approvals, questions in words and with fields, and calls that a program answers. It keeps its size."""
+    for agent, asked in (('careful', call('write_file', path='/a.txt', content='a')), ('curious', QUESTION)):
+        await ask(client, script, asked, agent=agent)
+    await ask(client, script, call('shop_form'), agent='teahouse')
+    outside = (await ask(client, script, call('thermometer', room='cellar'), agent='outside'))['approvals'][0]
+    page = (await open_inbox(open_page)).page
+    cards = page.locator('.card')
+    await expect(cards).to_have_count(4)
+    heights = '(cards) => cards.map((card) => card.offsetHeight)'
+    before = await cards.evaluate_all(heights)
+
+    body = {'decision': 'respond', 'content': '12 C', 'digest': outside['view']['digest']}
+    await client.post(f'/api/approvals/{outside["id"]}', json=body)
+    form = cards.filter(has_text='Which tea?')
+    await form.get_by_label('Cups').fill('2')
+    await form.get_by_label('kind').select_option('Green')
+    await form.get_by_role('button', name='Answer').click()
+    await cards.filter(has_text='Which database?').get_by_role('button', name='SQLite').click()
+    script.next = 'Done.'
+    denied = cards.filter(has_text='/a.txt').first
+    await denied.locator('[data-act=deny]').click()
+    await denied.get_by_label('Reason').fill('Another name.')
+    await denied.get_by_label('Reason').press('Enter')
+
+    outcomes = {
+        'thermometer': 'Answered by ada, just now',
+        'Which tea?': 'Answered by ada, just now',
+        'Which database?': 'Answered by ada, just now: SQLite',
+        '/a.txt': 'Denied by ada, just now: Another name.',
+    }
+    for text, outcome in outcomes.items():
+        await expect(cards.filter(has_text=text).locator('.outcome')).to_have_text(outcome)
+    await expect(page.locator('.card .main:visible, .card .end button:visible, .card :enabled:visible')).to_have_count(
+        0
+    )
+    await expect(form.get_by_label('Cups')).to_have_value('2')
+    assert await cards.evaluate_all(heights) == before
+
+
+async def test_answered_calls_are_shown_after_reload(
     open_page: OpenPage, client: httpx.AsyncClient, script: Script
 ) -> None:
-    """A call that another person answered first is not answered again."""
-    approval = (await ask(client, script, call('write_file', path='/a.txt', content='a')))['approvals'][0]
-    page = (await open_inbox(open_page)).page
-    await expect(card_of(page, approval)).to_be_focused()
-    await client.post(f'/api/approvals/{approval["id"]}', json={'decision': 'deny'})
+    """The dialogue shows which of several calls are answered while others are pending, a call that is opened says who
+    answered it, and the inbox lists the calls that were answered last. A turn that no program resumes can be resumed."""
+    run = await ask(client, script, *(call('write_file', path=f'/{name}.txt', content=name) for name in 'ab'))
+    first, second = run['approvals']
+    seen = await open_page(at=f'#/c/{run["conversation_id"]}')
+    await card_of(seen.page, first).locator('[data-act=approve]').click()
+    await expect(seen.page.locator('.card.settled')).to_have_count(1)
+    states = seen.page.locator('#dialogue .call .state')
+    await seen.page.reload()
+    await expect(states).to_have_text(['approved', 'pending'])
+    await expect(seen.page.locator('#resume')).to_have_count(0)
 
-    await page.keyboard.press('y')
-    await expect(page.locator('.card.settled .says')).to_have_text('No longer pending.')
-    await expect(page.locator('#problem')).to_contain_text('denied')
+    body = {'decision': 'edit', 'args': {'path': '/c.txt', 'content': 'c'}, 'digest': second['view']['digest']}
+    await client.post(f'/api/approvals/{second["id"]}', json=body)
+    await seen.page.evaluate("window.dispatchEvent(new Event('focus'))")
+    await expect(states).to_have_text(['approved', 'approved'])
+    script.next = 'Done.'
+    await seen.page.click('#resume')
+    await expect(seen.turns.last.locator('.markdown').last).to_have_text('Done.')
+    await expect(seen.page.locator('#dialogue > [data-live]')).to_have_count(0)
+    await expect(seen.page.locator('#resume')).to_have_count(0)
+    await seen.page.reload()
+    await seen.calls.first.click()
+    await expect(seen.page.locator('.opened .outcome')).to_have_text('Approved by ada, just now')
+
+    await seen.page.click('#to-inbox')
+    lines = seen.page.locator('#answered li')
+    await expect(lines).to_have_text([
+        'Approved by ada, just nowWrite /a.txt in a conversation',
+        'Approved with other arguments by ada, just nowWrite /b.txt in a conversation',
+    ])  # fmt: skip
+    await lines.first.get_by_role('link').click()
+    await expect(seen.turns).to_have_count(1)
+    assert seen.problems == []
 
 
 async def test_key_without_approve_scope_sees_no_inbox_and_no_error(open_page: OpenPage, served: Any) -> None:

@@ -102,7 +102,8 @@ async def test_answer_of_another_page_is_no_error(
     await seen.page.click('[data-act=repeat]')
     await expect(seen.turns.last.locator('.markdown').last).to_have_text('Done.')
     await seen.page.route(
-        '**/api/approvals/*', lambda route: route.fulfill(status=409, json={'error': {'message': 'Answered by bob.'}})
+        '**/api/approvals/*',
+        lambda route: route.fulfill(status=409, json={'error': {'message': 'x', 'status': 'approved'}}),
     )
     script.next = [write('/b.txt')]
     async with seen.page.expect_response('**/api/approvals/*'):
