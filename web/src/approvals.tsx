@@ -8,6 +8,7 @@ import { Icon } from './icons';
 import { approved, approveRepeats, askAgain, namesOfRepeat } from './repeats';
 import { getExactly, parseExactly, Refused } from './server';
 import { Outcome } from './outcome';
+import { isComposing, isCtrlEnter } from './preferences';
 import { type Answer, type Card, cards, decide, fail, go, guarded, isPending, latestDecisions, problem, route, tidy, titleOf } from './state';
 import { ago, hasInvisible, moment, Pieces, plain, plainLines, readableJson, Text } from './text';
 import { summarize } from './tools';
@@ -194,7 +195,7 @@ const valuesOf = (fields: QuestionField[], given: FormData) => Object.fromEntrie
 
 interface FormProps { answer: (given: Answer) => void; close: () => void }
 
-const closing = (close: () => void) => (event: KeyboardEvent) => { if (event.key === 'Escape') { event.stopPropagation(); close(); } };
+const closing = (close: () => void) => (event: KeyboardEvent) => { if (event.key === 'Escape' && !isComposing(event)) { event.stopPropagation(); close(); } };
 
 function DenyForm({ answer, close }: FormProps) {
   const field = useRef<HTMLInputElement>(null);
@@ -235,12 +236,14 @@ function EditForm({ approval, answer, close }: FormProps & { approval: Approval 
     }));
     answer({ decision: 'edit', args });
   });
+  // Enter starts a line, also in a text of one line: it must not run a call that the person is still changing.
+  const onKey = (event: KeyboardEvent) => { if (isCtrlEnter(event)) form.current!.requestSubmit(); };
   return <form class="answer-form" ref={form} onKeyDown={closing(close)} onSubmit={(event) => { event.preventDefault(); void submit(); }}>
     <p>The call runs with these arguments instead.</p>
     {fields?.map(({ name, kind, shown }, at) => <label><span class="name"><Text of={name} />{kind === 'json' && <span class="faint"> JSON</span>}</span>
       {kind === 'flag' ? <select name={String(at)}>{['true', 'false'].map((each) => <option selected={each === shown}>{each}</option>)}</select>
-        : <textarea name={String(at)} rows={1} spellcheck={false} defaultValue={shown} onInput={(event) => growing(event.currentTarget)} />}</label>)}
-    <div class="acts"><button type="submit" class="main" disabled={fields === null}>Run with these</button><button type="button" class="quiet" onClick={close}>Cancel</button></div>
+        : <textarea name={String(at)} rows={1} spellcheck={false} defaultValue={shown} onInput={(event) => growing(event.currentTarget)} onKeyDown={onKey} />}</label>)}
+    <div class="acts"><button type="submit" class="main" disabled={fields === null}>Run with these <kbd>Ctrl+Enter</kbd></button><button type="button" class="quiet" onClick={close}>Cancel</button></div>
   </form>;
 }
 

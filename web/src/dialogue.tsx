@@ -7,7 +7,7 @@ import { ApprovalCard } from './approvals';
 import { growing } from './composer';
 import { Icon } from './icons';
 import { memo } from './memo';
-import { isSending } from './preferences';
+import { isComposing, isSending } from './preferences';
 import { type Card, cards, decisions, draft, endSuspended, isConnectionLost, isPending, isRunning, live, may, moveHead, open, resend, resumeTurn } from './state';
 import { count, Lines, moment, Text } from './text';
 import { ItemView, MediaList } from './tools';
@@ -175,7 +175,7 @@ function PromptForm({ text, base, close }: { text: string; base: string; close: 
   useLayoutEffect(() => { growing(field.current!); field.current!.focus(); }, []); // before a key can be pressed
   const submit = () => { const prompt = field.current!.value.trim(); if (prompt) { close(); void resend(prompt, base); } };
   const onKey = (event: KeyboardEvent) => {
-    if (event.key === 'Escape') close();
+    if (event.key === 'Escape' && !isComposing(event)) close();
     else if (isSending(event)) { event.preventDefault(); submit(); }
   };
   return <form class="prompt-form" onSubmit={(event) => { event.preventDefault(); submit(); }}>

@@ -17,9 +17,14 @@ export const theme = preference('theme', ['system', 'light', 'dark']);
 export const enter = preference('enter', ['send', 'line']);
 export const notifications = preference('notifications', ['off', 'on']);
 
-/** Return whether a key sends the prompt. The Enter that ends a composition chooses a character. */
-export const isSending = (event: KeyboardEvent) => event.key === 'Enter' && !event.isComposing
-  && (enter.value.value === 'send' ? !event.shiftKey : event.ctrlKey || event.metaKey);
+/** Return whether a key is part of a composition, in which Enter chooses a character and Escape discards it. Safari ends it before the key. */
+export const isComposing = (event: KeyboardEvent) => event.isComposing || event.keyCode === 229;
+
+/** Return whether a key sends the prompt. */
+export const isSending = (event: KeyboardEvent) => enter.value.value === 'send' ? event.key === 'Enter' && !event.shiftKey && !isComposing(event) : isCtrlEnter(event);
+
+/** Return whether a key submits a form whose fields have lines. */
+export const isCtrlEnter = (event: KeyboardEvent) => event.key === 'Enter' && (event.ctrlKey || event.metaKey) && !isComposing(event);
 
 /** The keys that send a prompt and start a line, in words. */
 export const enterKeys = () => enter.value.value === 'send' ? ['Enter', 'Shift+Enter'] as const : ['Ctrl+Enter', 'Enter'] as const;

@@ -8,6 +8,7 @@ import { FileDiffs } from './diff';
 import { Protected } from './dialogue';
 import { Icon } from './icons';
 import { Plan } from './plan';
+import { isComposing, isSending } from './preferences';
 import { get, getExactly } from './server';
 import { type Choices, difference, download, fail, go, isRunning, may, merge, moveHead, open, refresh, resend, route } from './state';
 import { count, moment, size, Text } from './text';
@@ -99,7 +100,7 @@ function Details({ version }: { version: Version }) {
         <Compare from={version} />
         <button type="button" class="quiet" onClick={() => download(version.id)}><Icon name="download" />Download files</button>
       </div>
-      {isBranching && <BranchForm version={version} />}
+      {isBranching && <BranchForm version={version} close={() => setBranching(false)} />}
     </header>
     <div role="tablist" aria-label="Contents of this version" onKeyDown={onKey}>{TABS.map((name) => <button type="button" role="tab" id={`tab-${name}`} aria-selected={name === tab}
       aria-controls="tab-panel" tabIndex={name === tab ? 0 : -1} onClick={() => setTab(name)}>{name}</button>)}</div>
@@ -155,7 +156,9 @@ function Cost({ details }: { details: VersionDetails }) {
 
 const sum = (numbers: number[]) => numbers.reduce((total, each) => total + each, 0).toLocaleString('en');
 
-function BranchForm({ version }: { version: Version }) {
+const focusOnce = (field: HTMLTextAreaElement | null) => field?.focus();
+
+function BranchForm({ version, close }: { version: Version; close: () => void }) {
   const submit = (event: SubmitEvent) => {
     event.preventDefault();
     const prompt = String(new FormData(event.currentTarget as HTMLFormElement).get('prompt')).trim();
@@ -163,8 +166,12 @@ function BranchForm({ version }: { version: Version }) {
     go(`#/c/${version.conversation_id}`);
     void resend(prompt, version.id);
   };
+  const onKey = (event: KeyboardEvent) => {
+    if (event.key === 'Escape' && !isComposing(event)) close();
+    else if (isSending(event)) { event.preventDefault(); (event.currentTarget as HTMLTextAreaElement).form!.requestSubmit(); }
+  };
   return <form class="branch-form" onSubmit={submit}>
-    <label>Prompt of the new branch <textarea name="prompt" rows={3} required ref={(field) => field?.focus()} /></label>
+    <label>Prompt of the new branch <textarea name="prompt" rows={3} required ref={focusOnce} onKeyDown={onKey} /></label>
     <div class="acts"><span class="faint">This version and all later ones remain unchanged.</span><button type="submit" class="main">Branch</button></div>
   </form>;
 }

@@ -285,9 +285,11 @@ async def test_arguments_are_edited_in_fields(open_page: OpenPage, client: httpx
     assert visible(text) == text
     assert 'é' in text
     await expect(page.locator('.answer-form textarea >> nth=1')).to_have_value('two\nlines')
-    await page.fill('.answer-form textarea >> nth=1', '"quoted"\nand more')
+    await page.fill('.answer-form textarea >> nth=1', '"quoted"')
     script.next = 'Done.'  # the edit is part of the next request as a prompt
-    await page.click('.answer-form button[type=submit]')
+    await page.press('.answer-form textarea >> nth=1', 'Enter')  # a line, and no decision
+    await page.keyboard.type('and more')
+    await page.keyboard.press('Control+Enter')
     await expect(page.locator('.card.settled .says')).to_have_text('Approved with other arguments by ada, just now')
     [answered] = (await client.get('/api/approvals', params={'all': True})).json()['items']
     assert answered['edited_args'] == args | {'second': '"quoted"\nand more'}
@@ -365,7 +367,7 @@ async def test_question_is_answered_by_a_choice_or_in_words(
         await card.get_by_role('button', name=words).click()
     else:
         await card.get_by_placeholder('Another answer').fill(words)
-        await card.get_by_role('button', name='Answer').click()
+        await card.get_by_placeholder('Another answer').press('Enter')
 
     await expect(seen.turns.last.locator('.markdown').last).to_have_text('Done.')
     await expect(seen.page.locator('#dialogue > [data-live]')).to_have_count(0)
@@ -389,7 +391,7 @@ async def test_question_of_a_server_has_a_field_for_each_value(
     await card.get_by_role('button', name='Answer').click()
     await expect(seen.page.locator('#problem')).to_contain_text("The field 'cups' does not accept '9'")
     await card.get_by_label('Cups').fill('2')
-    await card.get_by_role('button', name='Answer').click()
+    await card.get_by_label('Cups').press('Enter')
 
     await expect(seen.turns.last.locator('.markdown').last).to_have_text('Done.')
     await seen.calls.first.click()

@@ -33,15 +33,79 @@ async def test_enter_sends_and_shift_enter_starts_a_line(open_page: OpenPage):
     await expect(seen.page.locator('#prompt')).to_have_value('')
 
 
+COMPOSE = """(field, key) => {
+    for (const given of [{ isComposing: true }, { keyCode: 229 }]) {
+        field.dispatchEvent(new KeyboardEvent('keydown', { key, ...given, bubbles: true, cancelable: true }));
+    }
+}"""
+"""Presses a key while a character is composed: in most browsers, and in Safari, which ends the composition first."""
+
+
 async def test_enter_that_ends_a_composition_sends_nothing(open_page: OpenPage):
     """In Chinese, Japanese and Korean, Enter chooses a character while a person composes it."""
     seen = await open_page()
     await seen.page.fill('#prompt', '日本')
-    await seen.page.evaluate("""() => document.getElementById('prompt').dispatchEvent(
-        new KeyboardEvent('keydown', { key: 'Enter', isComposing: true, bubbles: true, cancelable: true }))""")
+    await seen.page.locator('#prompt').evaluate(COMPOSE, 'Enter')
 
     await expect(seen.page.locator('#prompt')).to_have_value('日本')
     await expect(seen.page.locator('.welcome')).to_be_visible()
+
+
+async def test_prompt_of_a_new_branch_has_the_keys_of_the_composer(open_page: OpenPage):
+    """Enter sends, Shift+Enter starts a line, Escape closes the field, and neither ends a composition. The same holds for a
+    prompt that is changed in the dialogue."""
+    seen = await open_page()
+    await seen.say('first', until='You said: first')
+    await seen.show_versions()
+    await seen.page.click('text=Branch from here')
+    field = seen.page.get_by_label('Prompt of the new branch')
+    await expect(field).to_be_focused()
+    await seen.page.keyboard.press('Escape')
+    await expect(field).to_have_count(0)
+    await seen.page.click('text=Branch from here')
+    await seen.page.keyboard.press('Enter')  # an empty prompt is not sent
+    await seen.page.keyboard.type('日本')
+    await field.evaluate(COMPOSE, 'Enter')
+    await field.evaluate(COMPOSE, 'Escape')
+    await seen.page.keyboard.press('Shift+Enter')
+    await seen.page.keyboard.type('more')
+    await expect(field).to_have_value('日本\nmore')
+    await seen.page.keyboard.press('Enter')
+    await expect(seen.turns.last.locator('.bubble')).to_have_text('日本\nmore')
+    await expect(seen.page.locator('#dialogue > [data-live]')).to_have_count(0)
+
+    await seen.turns.last.hover()
+    await seen.turns.last.get_by_role('button', name='Edit').click()
+    field = seen.page.get_by_label('Change the prompt')
+    await field.evaluate(COMPOSE, 'Escape')
+    await field.evaluate(COMPOSE, 'Enter')
+    await expect(field).to_have_value('日本\nmore')
+    assert seen.problems == []
+
+
+async def test_fields_of_one_line_are_submitted_by_enter(open_page: OpenPage):
+    """Enter gives a conversation its new name, and Escape leaves it as it was. Enter searches at once."""
+    seen = await open_page()
+    await seen.say('first', until='You said: first')
+    title = seen.page.locator('.bar .title')
+    for key, name in (('Escape', 'first'), ('Enter', 'Letters')):
+        await title.click()
+        await seen.page.fill('dialog input', 'Letters')
+        await seen.page.keyboard.press(key)
+        await expect(title).to_have_text(name)
+        await expect(seen.page.locator('dialog')).to_have_count(0)
+
+    search = seen.page.get_by_label('Search conversations')
+    await search.fill('nowhere')
+    await expect(seen.page.locator('#conversations a')).to_have_count(0)
+    requests: list[str] = []
+    seen.page.on('request', lambda request: requests.append(request.url))
+    await search.evaluate(COMPOSE, 'Enter')
+    await search.press('Enter')
+    await expect(seen.page.locator('#conversations a')).to_have_count(0)
+    assert [url for url in requests if 'search=nowhere' in url] != []
+    await search.press('Escape')
+    await expect(seen.page.locator('#conversations a')).to_have_count(1)
 
 
 async def test_double_submit_sends_one_prompt(open_page: OpenPage, served: Served):

@@ -74,6 +74,15 @@ async def test_enter_starts_a_line_if_chosen(open_page: OpenPage):
     await seen.page.keyboard.press('Escape')
     await seen.page.press('#prompt', 'Control+Enter')
     await expect(seen.turns.last.locator('.bubble')).to_have_text('one\ntwo')
+    await expect(seen.page.locator('#dialogue > [data-live]')).to_have_count(0)
+
+    await seen.show_versions()
+    await seen.page.click('text=Branch from here')
+    await seen.page.keyboard.type('three')
+    await seen.page.keyboard.press('Enter')
+    await seen.page.keyboard.type('four')
+    await seen.page.keyboard.press('Control+Enter')
+    await expect(seen.turns.last.locator('.bubble')).to_have_text('three\nfour')
 
 
 async def test_settings_open_by_a_key_and_show_the_account(open_page: OpenPage):
