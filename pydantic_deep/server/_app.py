@@ -37,6 +37,7 @@ def create_app(
     make_backend: MakeBackend | None = None,
     authenticate: Authenticate | None = None,
     login_url: str | None = None,
+    logout_url: str | None = None,
 ) -> FastAPI:
     """Return an application that serves agents over HTTP. The caller must keep the store open while it runs.
 
@@ -61,16 +62,18 @@ def create_app(
             requires an API key. A function that is not `async` must not block.
         login_url: Where people log in, as a path or with `https:`. The page links there if `authenticate` returns `None`;
             by default, it asks for an API key.
+        logout_url: Where people log out, as a path or with `https:`. The settings of the page link there for people whom
+            `authenticate` knows; by default, these cannot sign out on the page.
 
     Raises:
-        ValidationError: `login_url` is not a path or address, or is given without `authenticate`.
+        ValidationError: `login_url` or `logout_url` is not a path or address, or is given without `authenticate`.
         InvalidAgentsError: An agent cannot be served.
         InvalidSettingsError: The environment contains invalid settings.
     """
     from .routes._routers import ROUTERS  # half of the import time of the package, which only an application needs
 
     check_agents(agents, store)
-    login = create_login(authenticate, login_url)
+    login = create_login(authenticate, login_url, logout_url)
     settings = settings or load_settings()
     metrics = ServerMetrics()
     app = FastAPI(

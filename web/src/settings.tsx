@@ -46,6 +46,7 @@ function Settings() {
     <fieldset><legend>Account</legend>
       <p><Icon name="person" /> <Text of={me.value!.owner} /> <span class="faint">{me.value!.scopes.join(', ')}</span></p>
       {me.value!.has_key && <button type="button" id="sign-out" onClick={() => { useKey(''); location.assign(location.pathname); }}><Icon name="out" />Sign out</button>}
+      {me.value!.logout_url !== null && <a class="button" id="sign-out" href={me.value!.logout_url} onClick={() => useKey('')}><Icon name="out" />Sign out</a>}
     </fieldset>
   </div>;
 }

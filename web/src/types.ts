@@ -1,7 +1,7 @@
 // The JSON of the server, as far as the page reads it. The reference of the API describes each field.
 
 /** Without a key, the login of the host application says who the owner is. */
-export interface Me { owner: string; scopes: string[]; has_key: boolean }
+export interface Me { owner: string; scopes: string[]; has_key: boolean; logout_url: string | null }
 export interface Agent { name: string; description: string | null; model: string | null }
 export interface Skill { name: string; description: string }
 export interface Usage { input_tokens: number; output_tokens: number; cache_read_tokens: number; requests: number; tool_calls: number }

@@ -135,7 +135,7 @@ class Authentication:
             return await _find_key(state, scope, self._login)
         if scope['method'] not in SAFE_METHODS and is_cross_origin(Headers(scope=scope), scope['scheme']):
             raise ServerError('forbidden', CROSS_ORIGIN)
-        caller = caller_of_host(identity)
+        caller = caller_of_host(identity, self._login and self._login.logout_url)
         _take(state, caller)
         return caller
 

@@ -54,23 +54,25 @@ class Login:
     """Returns who sends a request."""
     url: str | None
     """Where people log in; `None` if the page should ask for an API key."""
+    logout_url: str | None
+    """Where people log out; `None` if the page should not offer it."""
 
 
-def create_login(authenticate: Authenticate | None, url: str | None) -> Login | None:
+def create_login(authenticate: Authenticate | None, url: str | None, logout_url: str | None) -> Login | None:
     """Return the login for the arguments of `create_app`.
 
     Raises:
-        ValidationError: The address is not a path and not HTTP, or there is no `authenticate`.
+        ValidationError: An address is not a path and not HTTP, or there is no `authenticate`.
     """
-    if url is not None:
-        check_text('login_url', url)
+    for name, address in (('login_url', url), ('logout_url', logout_url)):
+        if address is None:
+            continue
+        check_text(name, address)
         if authenticate is None:
-            raise ValidationError('login_url', 'it needs `authenticate`. Pass both, or neither.')
-        if not url.startswith(('/', 'https://', 'http://')):
-            raise ValidationError(
-                'login_url', f'it is {url!r}. Pass a path that starts with `/`, or an `https:` address.'
-            )
-    return None if authenticate is None else Login(authenticate=authenticate, url=url)
+            raise ValidationError(name, 'it needs `authenticate`. Pass both, or neither.')
+        if not address.startswith(('/', 'https://', 'http://')):
+            raise ValidationError(name, f'it is {address!r}. Pass a path that starts with `/`, or an `https:` address.')
+    return None if authenticate is None else Login(authenticate=authenticate, url=url, logout_url=logout_url)
 
 
 class InvalidLoginError(DeepAgentError, TypeError):
@@ -93,6 +95,8 @@ class Caller:
     """The account that the limits count: the id of the API key, or `owner:` and the owner."""
     has_key: bool
     """Whether an API key was sent. Otherwise `authenticate` has returned the identity."""
+    logout_url: str | None = None
+    """Where a caller without a key logs out, if the application around this server has an address for that."""
 
 
 OWNER_ACCOUNT: Final = 'owner:'
@@ -105,6 +109,7 @@ def caller_with_key(key: ApiKey) -> Caller:
     return Caller(identity=identity, account=key.id, has_key=True)
 
 
-def caller_of_host(identity: Identity) -> Caller:
+def caller_of_host(identity: Identity, logout_url: str | None = None) -> Caller:
     """Return the caller that the application around this server knows."""
-    return Caller(identity=identity, account=OWNER_ACCOUNT + identity.owner, has_key=False)
+    account = OWNER_ACCOUNT + identity.owner
+    return Caller(identity=identity, account=account, has_key=False, logout_url=logout_url)

@@ -126,7 +126,14 @@ async def read_me(access: AnyCaller) -> Me:
     """Works with any API key or login."""
     known = access.identity
     agents = None if known.agents is None else sorted(known.agents)
-    return Me(owner=known.owner, scopes=sorted(known.scopes), agents=agents, has_key=access.caller.has_key)
+    caller = access.caller
+    return Me(
+        owner=known.owner,
+        scopes=sorted(known.scopes),
+        agents=agents,
+        has_key=caller.has_key,
+        logout_url=caller.logout_url,
+    )
 
 
 @router.get('/api/agents', tags=['agents'], summary='List the agents of this key', responses=describe_errors())

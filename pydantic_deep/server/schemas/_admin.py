@@ -34,7 +34,9 @@ class Readiness(BaseModel):
 class Me(BaseModel):
     """The permissions of the caller."""
 
-    model_config = example_config({'owner': 'ada', 'scopes': ['approve', 'run'], 'agents': None, 'has_key': True})
+    model_config = example_config(
+        {'owner': 'ada', 'scopes': ['approve', 'run'], 'agents': None, 'has_key': True, 'logout_url': None}
+    )
 
     owner: str
     """The owner whose conversations the caller accesses."""
@@ -44,6 +46,8 @@ class Me(BaseModel):
     """The agents that the caller may use; null for all agents."""
     has_key: bool
     """Whether the caller sent an API key. Otherwise the login of the host application identifies the caller."""
+    logout_url: str | None
+    """Where the caller logs out of the host application; null with a key, or if it has no such address."""
 
 
 class AgentInfo(BaseModel):

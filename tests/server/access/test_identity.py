@@ -46,10 +46,10 @@ def test_account_of_an_owner_is_not_that_of_a_key() -> None:
 
 def test_login_is_optional() -> None:
     """Without `authenticate`, only keys are accepted; the address of the login is optional."""
-    assert create_login(None, None) is None
-    assert create_login(nobody, None) == Login(authenticate=nobody, url=None)
-    assert create_login(nobody, '/login') == Login(authenticate=nobody, url='/login')
-    assert create_login(nobody, 'https://login.example.com') is not None
+    assert create_login(None, None, None) is None
+    assert create_login(nobody, None, None) == Login(authenticate=nobody, url=None, logout_url=None)
+    assert create_login(nobody, '/login', '/logout') == Login(authenticate=nobody, url='/login', logout_url='/logout')
+    assert create_login(nobody, 'https://login.example.com', None) is not None
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,10 @@ def test_login_is_optional() -> None:
     ],
 )
 def test_invalid_login_is_refused(authenticate: Any, url: str, message: str) -> None:
-    """The page links to the login, so it must be an address that a browser opens."""
+    """The page links to the login and the logout, so they must be addresses that a browser opens."""
     with pytest.raises(ValidationError) as caught:
-        create_login(authenticate, url)
+        create_login(authenticate, url, None)
     assert str(caught.value) == message
+    with pytest.raises(ValidationError) as caught:
+        create_login(authenticate, None, url)
+    assert str(caught.value) == message.replace('login_url', 'logout_url')

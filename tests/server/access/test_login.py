@@ -48,7 +48,7 @@ def users() -> Users:
 @pytest.fixture
 async def hosted(serve: Serve, users: Users) -> AsyncGenerator[Served]:
     """The application with that login."""
-    async with serve(authenticate=users.authenticate, login_url='/login') as served:
+    async with serve(authenticate=users.authenticate, login_url='/login', logout_url='/logout') as served:
         yield served
 
 
@@ -61,7 +61,7 @@ async def test_user_of_the_host_needs_no_key(hosted: Served) -> None:
     """The cookie of the host identifies the owner, who has the default scopes and all agents."""
     async with browser(hosted, 'a') as ada:
         assert (await ada.get('/api/me')).json() == {
-            'owner': 'ada', 'scopes': ['approve', 'run'], 'agents': None, 'has_key': False
+            'owner': 'ada', 'scopes': ['approve', 'run'], 'agents': None, 'has_key': False, 'logout_url': '/logout'
         }  # fmt: skip
         assert (await ada.post('/api/conversations', json={'agent': 'analyst'})).status_code == 201
     assert await list_api_keys(hosted.store) == []
@@ -83,7 +83,8 @@ async def test_key_is_accepted_if_the_host_knows_nobody(hosted: Served) -> None:
     async with browser(hosted, 'a') as ada, hosted.client(await hosted.key(owner='ada')) as program:
         made = (await ada.post('/api/conversations', json={'agent': 'analyst'})).json()['id']
         assert (await program.get(f'/api/conversations/{made}')).status_code == 200
-        assert (await program.get('/api/me')).json()['has_key'] is True
+        me = (await program.get('/api/me')).json()
+        assert (me['has_key'], me['logout_url']) == (True, None)
 
 
 async def test_stranger_is_told_where_to_log_in(hosted: Served, serve: Serve, users: Users) -> None:

@@ -81,6 +81,7 @@ async def test_me_returns_owner_scopes_and_agents_of_the_key(make_client: MakeCl
         'scopes': ['approve', 'run'],
         'agents': ['analyst', 'writer'],
         'has_key': True,
+        'logout_url': None,
     }
 
 

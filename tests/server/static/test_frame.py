@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 from fastapi import FastAPI, Request
 from fastapi.responses import RedirectResponse
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Route, expect
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo
 
@@ -198,15 +198,21 @@ async def hosted(served: Served, store: SqlStore, listen: Listen) -> AsyncGenera
         response.set_cookie('user', 'ada', httponly=True, samesite='lax')
         return response
 
-    inner = create_app(served.state.agents, store, authenticate=authenticate, login_url='/login')
+    @outer.get('/logout')
+    async def log_out() -> RedirectResponse:
+        response = RedirectResponse('/deep/')
+        response.delete_cookie('user')
+        return response
+
+    inner = create_app(served.state.agents, store, authenticate=authenticate, login_url='/login', logout_url='/logout')
     outer.mount('/deep', inner)
     async with inner.router.lifespan_context(inner), listen(outer) as url:
         yield url
 
 
 async def test_page_uses_the_login_of_the_host_application(browser: Browser, hosted: str):
-    """Without a login, the page links to that of the host. With it, the page needs no key, shows the owner, and a turn runs;
-    signing out is left to the host."""
+    """Without a login, the page links to that of the host. With it, the page needs no key, shows the owner, and a turn runs.
+    If the login ends, the page says so."""
     page = await browser.new_page()
     await page.goto(f'{hosted}/deep/')
     await expect(page.locator('.sign-in')).to_contain_text('the login of the application')
@@ -217,14 +223,28 @@ async def test_page_uses_the_login_of_the_host_application(browser: Browser, hos
     await page.fill('#prompt', 'Hi')
     await page.press('#prompt', 'Enter')
     await expect(page.locator('#dialogue .markdown')).to_have_text('Hello.')
-    await page.click('#settings')
-    await expect(page.locator('.settings')).to_contain_text('Account')
-    await expect(page.locator('#sign-out')).to_have_count(0)
-    await page.keyboard.press('Escape')
-
     await page.context.clear_cookies()
     await page.evaluate("window.dispatchEvent(new Event('focus'))")
     await expect(page.locator('.sign-in')).to_contain_text('Log in, or send the key')
+
+
+async def test_sign_out_leads_to_the_host_application(browser: Browser, hosted: str):
+    """The settings link to the address of the host that ends the login. Without one, they offer no sign-out."""
+    page = await browser.new_page()
+    await page.goto(f'{hosted}/login')
+    await page.click('#settings')
+    await page.click('#sign-out')
+    await expect(page.locator('#to-login')).to_be_visible()
+
+    async def omit_address(route: Route) -> None:
+        known = await (await route.fetch()).json()
+        await route.fulfill(json={**known, 'logout_url': None})
+
+    await page.route('**/api/me', omit_address)
+    await page.goto(f'{hosted}/login')
+    await page.click('#settings')
+    await expect(page.locator('.settings')).to_contain_text('Account')
+    await expect(page.locator('#sign-out')).to_have_count(0)
 
 
 async def test_key_of_a_link_does_not_replace_the_login(browser: Browser, hosted: str, served: Served):
