@@ -1,4 +1,5 @@
-"""A client of the HTTP API of `pydantic_deep.server`: conversations, turns, approvals, versions and files.
+"""A client of the HTTP API of `pydantic_deep.server`: conversations, turns, approvals, versions, files and
+memory.
 
 The methods return the types of the rest of the package: `views`, the union of events of `streaming`, the decisions of
 `approvals`. The client needs no extra, and does not import the server.
@@ -12,6 +13,7 @@ from ._conversations import ConversationsClient
 from ._errors import ApiError
 from ._event_stream import EventStream
 from ._files import FilesClient
+from ._memory import MemoryClient
 from ._turn_fields import TurnFields
 from ._turns import TurnsClient
 from ._versions import VersionsClient
@@ -23,6 +25,7 @@ __all__ = (
     'ConversationsClient',
     'EventStream',
     'FilesClient',
+    'MemoryClient',
     'TurnFields',
     'TurnsClient',
     'VersionsClient',

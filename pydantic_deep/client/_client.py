@@ -13,6 +13,7 @@ from ._approvals import ApprovalsClient
 from ._connection import Connection
 from ._conversations import ConversationsClient
 from ._files import FilesClient
+from ._memory import MemoryClient
 from ._turns import TurnsClient
 from ._versions import VersionsClient
 
@@ -65,6 +66,8 @@ class Client:
         """Versions: log, diff, rewind, branch, merge."""
         self.files = FilesClient(connection)
         """Files of versions, and uploads."""
+        self.memory = MemoryClient(connection)
+        """What agents remember: list, history, restore."""
 
     async def aclose(self) -> None:
         """Close all connections."""

@@ -1,7 +1,7 @@
 """Stored objects in their JSON form, and the code that loads them from a store.
 
 The HTTP API, the `--json` output of the command line, and the web page share one model per object: versions and their
-differences, files, uploads, approvals, conversations, runs, requests, subagents, usage. Field names are in snake case,
+differences, files, uploads, approvals, conversations, memory, runs, requests, subagents, usage. Field names are in snake case,
 timestamps in ISO 8601 UTC, and unknown values are null.
 
 Defined elsewhere: events of live runs (`streaming`), request bodies and ownership (`server`), terminal output (`cli`).
@@ -10,6 +10,7 @@ Defined elsewhere: events of live runs (`streaming`), request bodies and ownersh
 from ._approvals import AnsweredApproval, StoredApproval
 from ._conversations import ContextSize, ConversationDetails, ConversationSummary
 from ._files import NewUpload, UploadedFile, VersionFile
+from ._memory import MemoryFileRevision
 from ._reader import StoreReader, stored_output_text
 from ._repeats import Repeat, repeat_of
 from ._runs import Run, RunState
@@ -23,6 +24,7 @@ __all__ = (
     'ConversationDetails',
     'ConversationSummary',
     'Difference',
+    'MemoryFileRevision',
     'NewUpload',
     'Repeat',
     'Run',

@@ -8,7 +8,8 @@ from pydantic_deep.memory import Memories, UnknownMemoryError
 from pydantic_deep.server.access._ownership import Access
 from pydantic_deep.server.http._errors import ServerError, describe_errors, not_found
 from pydantic_deep.server.http._json_route import JsonRoute
-from pydantic_deep.server.schemas._memory import MemoryFiles, Restore, RevisionInfo, RevisionList
+from pydantic_deep.server.schemas._memory import MemoryFiles, Restore, RevisionList, show_revision
+from pydantic_deep.views import MemoryFileRevision
 
 from ._parameters import Runner
 
@@ -21,7 +22,7 @@ async def list_memory(agent: str, access: Runner) -> MemoryFiles:
     memories = _memories(access, agent)
     if memories is None:
         return MemoryFiles(has_memory=False, items=[])
-    return MemoryFiles(has_memory=True, items=[RevisionInfo.of(each, memories) for each in await memories.current()])
+    return MemoryFiles(has_memory=True, items=[show_revision(each, memories) for each in await memories.current()])
 
 
 @router.get('/{path:path}', summary='List the revisions of a file', responses=describe_errors('not_found'))
@@ -34,11 +35,11 @@ async def list_revisions(agent: str, path: str, access: Runner) -> RevisionList:
         found = await memories.history(path)
     except UnknownMemoryError:
         raise not_found() from None
-    return RevisionList(items=[RevisionInfo.of(each, memories) for each in found])
+    return RevisionList(items=[show_revision(each, memories) for each in found])
 
 
 @router.post('/{path:path}', summary='Restore a revision of a file', responses=describe_errors('not_found', 'conflict'))
-async def restore_revision(agent: str, path: str, body: Restore, access: Runner) -> RevisionInfo:
+async def restore_revision(agent: str, path: str, body: Restore, access: Runner) -> MemoryFileRevision:
     """The content becomes the latest revision, so this can be undone too. The agent sees it from its next turn on."""
     memories = _memories(access, agent)
     if memories is None:
@@ -46,7 +47,7 @@ async def restore_revision(agent: str, path: str, body: Restore, access: Runner)
     from pydantic_ai_harness.memory import MemoryConflictError  # memory needs this optional dependency
 
     try:
-        return RevisionInfo.of(await memories.undo(path, body.number), memories)
+        return show_revision(await memories.undo(path, body.number), memories)
     except UnknownMemoryError:
         raise not_found() from None
     except MemoryConflictError as error:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated
 
 from pydantic import BaseModel, Field
 
 from pydantic_deep._examples import EXAMPLE_ID, EXAMPLE_MOMENT, example_config
 from pydantic_deep.memory import Memories, MemoryRevision
+from pydantic_deep.views import MemoryFileRevision
 
 _EXAMPLE = {
     'file': 'MEMORY.md',
@@ -22,42 +22,16 @@ _EXAMPLE = {
 }
 
 
-class RevisionInfo(BaseModel):
-    """A revision of a file of the memory."""
-
-    model_config = example_config(_EXAMPLE)
-
-    file: str
-    """The name of the file, as the model sees it."""
-    number: int
-    """The position among the revisions of the file, from 1."""
-    content: str
-    """The content; empty if this revision deleted the file."""
-    is_deleted: bool
-    """Whether this revision deleted the file."""
-    conversation_id: str | None
-    """The conversation in which the agent wrote it; null if a person restored it."""
-    run_id: str | None
-    """The run in which the agent wrote it; null if a person restored it."""
-    by: str | None
-    """Who restored it; null if the agent wrote it."""
-    written_at: datetime
-    """When it was written."""
-
-    @classmethod
-    def of(cls, revision: MemoryRevision, memories: Memories) -> RevisionInfo:
-        """Return what its owner sees of a revision."""
-        found = revision.metadata
-        return cls(
-            file=memories.name_of(revision),
-            number=revision.number,
-            content=revision.content,
-            is_deleted=revision.is_deleted,
-            conversation_id=found.get('conversation') or None,
-            run_id=found.get('run') or None,
-            by=found.get('by'),
-            written_at=revision.written_at,
-        )
+def show_revision(revision: MemoryRevision, memories: Memories) -> MemoryFileRevision:
+    """Return what its owner sees of a revision."""
+    found = revision.metadata
+    return MemoryFileRevision.of(
+        revision,
+        file=memories.name_of(revision),
+        conversation_id=found.get('conversation') or None,
+        run_id=found.get('run') or None,
+        by=found.get('by'),
+    )
 
 
 class MemoryFiles(BaseModel):
@@ -67,7 +41,7 @@ class MemoryFiles(BaseModel):
 
     has_memory: bool
     """Whether agents of this server remember."""
-    items: list[RevisionInfo]
+    items: list[MemoryFileRevision]
     """The latest revision of each file that exists, the notebook first."""
 
 
@@ -76,7 +50,7 @@ class RevisionList(BaseModel):
 
     model_config = example_config({'items': [_EXAMPLE]})
 
-    items: list[RevisionInfo]
+    items: list[MemoryFileRevision]
     """The revisions, newest first."""
 
 
