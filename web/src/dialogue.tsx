@@ -11,7 +11,7 @@ import { isComposing, isSending } from './preferences';
 import { type Card, cards, decisions, draft, endSuspended, isConnectionLost, isPending, isRunning, live, may, moveHead, open, resend, resumeTurn } from './state';
 import { count, Lines, moment, Text } from './text';
 import { ItemView, MediaList } from './tools';
-import { nameOf, newestBelow, type Place, placesOf, type Turn } from './transcript';
+import { nameOf, newestBelow, type Place, placesOf, type Turn, typed } from './transcript';
 import type { Version } from './types';
 
 /** How many turns are shown at first, and added each time the person reads upwards. */
@@ -148,7 +148,7 @@ interface PromptProps { text: string; media: { type: string; data: string | null
 
 function PromptView({ text, media, files, edit = null, place = null }: PromptProps) {
   return <div class="prompt">
-    <div class="bubble"><Lines of={text} />
+    <div class="bubble"><Lines of={typed(text)} />
       <MediaList media={media} />
       {files.length > 0 && <div class="media">{files.map((path) => <span class="chip"><Icon name="clip" /><Text of={path.slice('/uploads/'.length)} /></span>)}</div>}
     </div>

@@ -7,7 +7,7 @@ import { isApproved } from './repeats';
 import * as server from './server';
 import { Refused } from './server';
 import { plain } from './text';
-import { after, nameOf, type Item, type Prompt, type Turn, turnsOf } from './transcript';
+import { after, nameOf, type Item, type Prompt, type Turn, turnsOf, typed } from './transcript';
 import type {
   Agent, Approval, Conversation, Difference, FileInfo, Me, Message, Page, Run, Skill, Summary, Todo, Version, VersionDetails,
 } from './types';
@@ -310,7 +310,7 @@ export async function watchRun(runId: string, prompt: Prompt | null, base: strin
 async function loadPrompt(conversationId: string, runId: string): Promise<Prompt | null> {
   const { items } = await server.get<Page<Version>>(`conversations/${conversationId}/versions?steps=true&limit=5`).catch(() => ({ items: [] as Version[] }));
   const text = items.find((version) => version.run_id === runId)?.prompt;
-  const isShown = open.value?.turns.at(-1)?.prompt?.text === text; // the run continues a turn after an answer
+  const isShown = typed(open.value?.turns.at(-1)?.prompt?.text ?? '') === text; // the run continues a turn after an answer
   return text && !isShown ? { text, media: [] } : null;
 }
 

@@ -37,6 +37,15 @@ function readContent(content: unknown): Prompt {
   return { text: texts.join('\n'), media };
 }
 
+const LOADED_SKILL = /^<skill name="([^"\n]+)">\n[^]*?\n<\/skill>\n\n/;
+
+/** A prompt as the person typed it, with `/NAME` in place of each loaded skill, as in the prompts of versions. */
+export function typed(prompt: string): string {
+  const names: string[] = [];
+  for (let skill; (skill = LOADED_SKILL.exec(prompt)) !== null; prompt = prompt.slice(skill[0].length)) names.push(`/${skill[1]}`);
+  return [...names, prompt].join(' ');
+}
+
 const newCall = (id: string, name: string, args: unknown): Call =>
   ({ kind: 'call', id, name, args: readArgs(args), outcome: null, result: '', exitCode: null, steps: [], media: [], hasThread: false });
 

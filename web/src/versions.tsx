@@ -13,7 +13,7 @@ import { get, getExactly } from './server';
 import { type Choices, difference, download, fail, go, isRunning, may, merge, moveHead, open, refresh, resend, route } from './state';
 import { count, moment, size, Text } from './text';
 import { ItemView, MediaList } from './tools';
-import { nameOf, turnsOf } from './transcript';
+import { nameOf, turnsOf, typed } from './transcript';
 import type { Conflict, Difference, FileInfo, Message, Version, VersionDetails } from './types';
 
 export function Versions() {
@@ -131,7 +131,7 @@ function Messages({ messages, versionId, runId }: { messages: Message[]; version
   return <>
     {shown.length < turns.length && <p><button type="button" class="small" onClick={() => setWhole(true)}>Show {count(turns.length - shown.length, 'earlier turn')}</button></p>}
     <ol class="dialogue">{shown.map((turn) => <li class="turn" key={turn.key}>
-      {turn.prompt && <div class="prompt"><div class="bubble"><Text of={turn.prompt.text} /><MediaList media={turn.prompt.media} /></div></div>}
+      {turn.prompt && <div class="prompt"><div class="bubble"><Text of={typed(turn.prompt.text)} /><MediaList media={turn.prompt.media} /></div></div>}
       <div class="answer">{turn.items.map((item) => <ItemView item={item} versionId={versionId} runId={turn === turns.at(-1) ? runId : null} isPending={false} />)}</div>
     </li>)}</ol>
   </>;

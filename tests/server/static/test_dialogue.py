@@ -428,3 +428,23 @@ async def test_long_code_is_divided_into_blocks_of_lines(open_page: OpenPage):
         == LONG_CODE.strip()
     )
     assert seen.problems == []
+
+
+async def test_prompt_with_a_loaded_skill_is_shown_as_it_was_typed(open_page: OpenPage, served: Served):
+    """A skill that a person loads by its name in another client is a part of the prompt for the model. The dialogue and
+    each version show the name instead. A change of the prompt keeps the skill."""
+    skill = '<skill name="pdf">\nRead *pages*.\n</skill>\n\n'
+    async with served.client(await served.key('run')) as client:
+        path = (await client.post('/api/conversations', json={'agent': 'analyst'})).headers['location']
+        await client.post(f'{path}/turns', json={'prompt': f'{skill}Find <skill> in a.pdf'})
+    seen = await open_page(at=path.replace('/api/conversations', '#/c'))
+    await expect(seen.turns.locator('.bubble')).to_have_text('/pdf Find <skill> in a.pdf')
+    await seen.show_versions()
+    await expect(seen.page.locator('.version-pane .bubble')).to_have_text('/pdf Find <skill> in a.pdf')
+    await seen.page.fill('.search input', 'Find <skill> in')
+    await expect(seen.page.locator('#conversations a')).to_have_count(1)
+    await seen.page.click('.views a >> nth=0')
+    await seen.turns.hover()
+    await seen.turns.get_by_role('button', name='Edit').click()
+    await expect(seen.page.get_by_label('Change the prompt')).to_have_value(f'{skill}Find <skill> in a.pdf')
+    assert seen.problems == []
