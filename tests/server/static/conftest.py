@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,16 @@ page_marks = [
 expect.set_options(timeout=60_000)  # the default of five seconds can be too short on a busy machine
 
 REPOSITORY = Path(__file__).parents[3]
+
+AXE = REPOSITORY / 'web/node_modules/axe-core/axe.min.js'
+
+PLACES: list[dict[str, Any]] = [
+    {},
+    {'dark': True},
+    {'width': 390, 'height': 780},
+    {'width': 390, 'height': 780, 'dark': True},
+]
+"""Options of `open_page`: a desktop and a phone, in both color schemes."""
 
 
 @dataclass(frozen=True)
@@ -155,3 +166,21 @@ async def ask(client: httpx.AsyncClient, script: Script, *calls: Any, agent: str
     path = (await client.post('/api/conversations', json={'agent': agent})).headers['location']
     run = (await client.post(f'{path}/turns', json={'prompt': 'go'})).json()
     return run | {'path': path}
+
+
+@pytest.fixture(scope='session')
+def axe() -> str:
+    """The script of axe-core, which is installed if it is missing."""
+    if not AXE.exists():
+        subprocess.run(['bash', 'scripts/build-page.sh', '--check'], cwd=REPOSITORY, check=True)
+    return AXE.read_text()
+
+
+async def check(page: Page, axe: str, state: str) -> None:
+    """Check the page as it is."""
+    await page.evaluate(f'() => {{ {axe} }}')
+    found = await page.evaluate('async () => (await axe.run()).violations')
+    told = [
+        (each['id'], [(node['html'][:200], node['failureSummary']) for node in each['nodes'][:3]]) for each in found
+    ]
+    assert told == [], state

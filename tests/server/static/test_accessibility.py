@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Mapping
-from typing import Any
 
 import httpx
 import pytest
@@ -13,12 +11,10 @@ from playwright.async_api import Page, expect
 from pydantic_deep import create_deep_agent
 from pydantic_deep.server import AnyAgent
 from pydantic_deep.testing import ScriptedModel, call
-from tests.server.static.conftest import REPOSITORY, OpenPage, Script, ask, page_marks
+from tests.server.static.conftest import PLACES, OpenPage, Script, ask, check, page_marks
 from tests.server.static.test_dialogue import MARKDOWN, TODOS
 
 pytestmark = page_marks
-
-AXE = REPOSITORY / 'web/node_modules/axe-core/axe.min.js'
 
 
 @pytest.fixture
@@ -26,24 +22,6 @@ def agents(script: Script) -> Mapping[str, AnyAgent]:
     bold = create_deep_agent(ScriptedModel(then=script))
     bold.description = 'Writes at once.'
     return {'bold': bold, 'careful': create_deep_agent(ScriptedModel(then=script), interrupt_on={'write_file': True})}
-
-
-@pytest.fixture(scope='module')
-def axe() -> str:
-    """The script of axe-core, which is installed if it is missing."""
-    if not AXE.exists():
-        subprocess.run(['bash', 'scripts/build-page.sh', '--check'], cwd=REPOSITORY, check=True)
-    return AXE.read_text()
-
-
-async def check(page: Page, axe: str, state: str) -> None:
-    """Check the page as it is."""
-    await page.evaluate(f'() => {{ {axe} }}')
-    found = await page.evaluate('async () => (await axe.run()).violations')
-    told = [
-        (each['id'], [(node['html'][:200], node['failureSummary']) for node in each['nodes'][:3]]) for each in found
-    ]
-    assert told == [], state
 
 
 async def walk(page: Page, client: httpx.AsyncClient, script: Script, axe: str, place: str) -> None:
@@ -95,6 +73,9 @@ async def walk(page: Page, client: httpx.AsyncClient, script: Script, axe: str, 
     await page.click('[data-act=repeat]:enabled')
     await expect(page.locator('.approved .chip')).to_be_visible()
     await check(page, axe, f'{place}: calls that are approved for a conversation')
+    await page.reload()
+    await expect(page.locator('#answered li').first).to_be_visible()
+    await check(page, axe, f'{place}: answered calls')
     await page.evaluate('document.activeElement.blur()')
     await page.keyboard.press('?')
     await expect(page.locator('dialog')).to_be_visible()
@@ -111,13 +92,7 @@ async def test_no_state_of_the_page_has_violations(
     open_page: OpenPage, client: httpx.AsyncClient, script: Script, axe: str
 ):
     """Sign-in, dialogue, versions, comparison, approvals and dialogs, at both widths and in both color schemes."""
-    options: list[dict[str, Any]] = [
-        {},
-        {'dark': True},
-        {'width': 390, 'height': 780},
-        {'width': 390, 'height': 780, 'dark': True},
-    ]
-    for given in options:
+    for given in PLACES:
         wrong = await open_page(key='pd_wrong', **given)
         await expect(wrong.page.locator('#problem')).to_be_visible()
         await check(wrong.page, axe, f'{given}: sign-in')

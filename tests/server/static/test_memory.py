@@ -12,7 +12,7 @@ pytest.importorskip('pydantic_ai_harness', reason='the harness pins pydantic-ai 
 from pydantic_deep import create_deep_agent
 from pydantic_deep.server import AnyAgent, ServerSettings
 from pydantic_deep.testing import ScriptedModel, call
-from tests.server.static.conftest import OpenPage, page_marks
+from tests.server.static.conftest import PLACES, OpenPage, check, page_marks
 
 pytestmark = page_marks
 
@@ -54,3 +54,34 @@ async def test_memory_is_shown_with_its_writers_and_undone(open_page: OpenPage, 
     await expect(seen.turns.locator('.bubble')).to_have_text('Remember tea')
     await expect(seen.page.locator('dialog')).to_have_count(0)
     assert seen.problems == []
+
+
+async def test_no_state_of_the_memory_has_violations(open_page: OpenPage, axe: str):
+    """axe-core finds none in an empty memory, files, revisions and a deleted file, at both widths and in both color schemes."""
+    first, *others = PLACES
+    seen = await open_page(**first)
+    await seen.press(',')
+    await seen.page.click('#to-memory')
+    await expect(seen.page.locator('dialog')).to_contain_text('Nothing yet.')
+    await check(seen.page, axe, 'an empty memory')
+    await seen.page.keyboard.press('Escape')
+    await seen.say('Remember tea', until='First.')
+    await seen.press('c')
+    await seen.say('Remember milk', until='Second.')
+    for given in (first, *others):
+        seen = await open_page(**given)
+        await seen.page.locator('.welcome').wait_for()
+        await seen.press(',')
+        await seen.page.click('#to-memory')
+        memory = seen.page.locator('.memory')
+        await expect(memory.locator('pre').first).to_be_visible()
+        await check(seen.page, axe, f'{given}: files')
+        await memory.locator('summary').click()
+        await expect(memory.locator('li a').first).to_be_visible()
+        await check(seen.page, axe, f'{given}: revisions')
+        await memory.get_by_role('button', name='Delete the file').click()
+        await expect(memory).to_contain_text('The file is deleted.')
+        await check(seen.page, axe, f'{given}: a deleted file')
+        await memory.get_by_role('button', name='Restore').first.click()
+        await expect(memory).not_to_contain_text('The file is deleted.')
+        await seen.page.context.close()
