@@ -1,6 +1,6 @@
 """Takes the screenshots of the web page for the server guide: `.venv/bin/python scripts/write_page_image.py`.
 
-It needs Chromium (`scripts/install-chromium.sh`). A scripted model answers, so that the screenshots are always the same
+It needs Chromium (`scripts/install-chromium.sh`) and pydantic-ai-harness. A scripted model answers, so that the screenshots are always the same
 except for the time of day.
 """
 
@@ -9,8 +9,10 @@ from __future__ import annotations
 import shutil
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +23,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ThinkingPart, ToolR
 from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep import create_deep_agent, open_store
-from pydantic_deep.server import create_api_key, create_app
+from pydantic_deep.server import AnyAgent, ServerSettings, create_api_key, create_app
 from pydantic_deep.testing import ScriptedModel, call
 
 IMAGES = Path(__file__).parents[1] / 'docs' / 'images' / 'page'
@@ -51,6 +53,12 @@ def growth(before: float, after: float) -> float:
     return (after - before) / before * 100  # 16.7
 ```
 """
+
+
+NOTE_BY_PROMPT = {
+    'Remember how I like reports': '- Reports: a table first, then one paragraph.\n',
+    'Remember our fiscal year': '- The fiscal year begins in April.\n',
+}
 
 
 def answer(messages: Sequence[ModelMessage], info: AgentInfo) -> Any:
@@ -133,6 +141,47 @@ async def take_pictures(browser: Browser, url: str, size: str, scheme: Any) -> N
     await context.close()
 
 
+def remember(messages: Sequence[ModelMessage], info: AgentInfo) -> Any:
+    """Write the note that the prompt asks for."""
+    last = messages[-1]
+    assert isinstance(last, ModelRequest)
+    if any(isinstance(part, ToolReturnPart) for part in last.parts):
+        return 'I will remember it.'
+    prompts = [str(part.content) for part in last.parts if isinstance(part, UserPromptPart)]
+    return [call('write_memory', content=NOTE_BY_PROMPT[prompts[0]])]
+
+
+async def take_memory_picture(browser: Browser, url: str, size: str, scheme: Any) -> None:
+    """Take a screenshot of what an agent remembers, with the revisions."""
+    width, height = SIZES[size]
+    context = await browser.new_context(viewport={'width': width, 'height': height}, color_scheme=scheme)
+    page = await context.new_page()
+    await page.goto(url)
+    await expect(page.locator('.welcome')).to_be_visible()
+    await page.evaluate('document.activeElement.blur()')
+    await page.keyboard.press(',')
+    await page.click('#to-memory')
+    await page.click('.memory summary')
+    await expect(page.locator('.memory li')).to_have_count(3)
+    await page.evaluate('document.activeElement.blur()')
+    await page.locator('dialog').screenshot(path=IMAGES / f'memory-{size}-{scheme}.png')
+    await context.close()
+
+
+@asynccontextmanager
+async def serve(agents: Mapping[str, AnyAgent], settings: ServerSettings) -> AsyncGenerator[str]:
+    """Serve agents, and yield the address of the page with a key."""
+    async with open_store('memory:') as store:
+        app = create_app(agents, store, settings)
+        key = await create_api_key(store, name='picture', scopes=['run', 'approve'], owner='ada')
+        with socket.create_server(('127.0.0.1', 0)) as listener:
+            server = uvicorn.Server(uvicorn.Config(app, log_config=None))
+            async with anyio.create_task_group() as group:
+                group.start_soon(partial(server.serve, sockets=[listener]))
+                yield f'http://127.0.0.1:{listener.getsockname()[1]}/#key={key}'
+                server.should_exit = True
+
+
 async def main() -> None:
     """Serve the page, and take the screenshots."""
     model = ScriptedModel(then=answer)
@@ -142,26 +191,24 @@ async def main() -> None:
     }
     agents['analyst'].description = 'Reads tables, compares figures, and writes reports.'
     agents['careful'].description = 'Asks before it writes a file.'
+    remembering = {'analyst': create_deep_agent(ScriptedModel(then=remember))}
     IMAGES.mkdir(parents=True, exist_ok=True)
-    async with open_store('memory:') as store, async_playwright() as playwright:
-        app = create_app(agents, store)
-        key = await create_api_key(store, name='picture', scopes=['run', 'approve'], owner='ada')
-        with socket.create_server(('127.0.0.1', 0)) as listener:
-            server = uvicorn.Server(uvicorn.Config(app, log_config=None))
-            url = f'http://127.0.0.1:{listener.getsockname()[1]}/#key={key}'
-            async with anyio.create_task_group() as group:
-                group.start_soon(partial(server.serve, sockets=[listener]))
-                browser = await playwright.chromium.launch(
-                    executable_path=shutil.which('chromium'), args=['--no-sandbox']
-                )
-                page = await browser.new_page(viewport={'width': SIZES['desktop'][0], 'height': SIZES['desktop'][1]})
-                await page.goto(url)
-                await talk(page)
-                for size in SIZES:
-                    for scheme in ('light', 'dark'):
-                        await take_pictures(browser, url, size, scheme)
-                await browser.close()
-                server.should_exit = True
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=shutil.which('chromium'), args=['--no-sandbox'])
+        page = await browser.new_page(viewport={'width': SIZES['desktop'][0], 'height': SIZES['desktop'][1]})
+        async with serve(agents, ServerSettings()) as url:
+            await page.goto(url)
+            await talk(page)
+            for size, scheme in product(SIZES, ('light', 'dark')):
+                await take_pictures(browser, url, size, scheme)
+        async with serve(remembering, ServerSettings(memory=True)) as url:
+            await page.goto(url)
+            for prompt in NOTE_BY_PROMPT:
+                await page.click('#new')
+                await say(page, prompt)
+            for size, scheme in product(SIZES, ('light', 'dark')):
+                await take_memory_picture(browser, url, size, scheme)
+        await browser.close()
 
 
 if __name__ == '__main__':
