@@ -10,7 +10,7 @@ import { watch } from './server';
 import { decisions, loadDecisions, open } from './state';
 import { Plan } from './plan';
 import { Lines, readableJson, Text } from './text';
-import { after, type Call, type Item } from './transcript';
+import { after, type Call, type Item, runsOfTurn } from './transcript';
 import type { Todo } from './types';
 
 interface Summary { icon: IconName; verb: string; target: string; isCode?: boolean }
@@ -49,7 +49,7 @@ const OUTCOMES: Record<string, string> = { failed: 'failed', denied: 'denied', i
 
 interface Props { call: Call; versionId: string | null; runId: string | null; isPending: boolean }
 
-/** `runId` is the run whose events have the steps of a stored delegation. */
+/** `runId` is a run of the turn, whose events have the steps of a stored delegation. */
 export const CallRow = memo<Props>((props) => <CallLine {...props} />,
   (before, next) => before.call === next.call && before.isPending === next.isPending && before.versionId === next.versionId && before.runId === next.runId);
 
@@ -132,7 +132,9 @@ function Steps({ call, versionId, runId }: { call: Call; versionId: string | nul
   const load = async () => {
     try {
       let items: Item[] = [];
-      for await (const event of watch(runId!)) items = after(items, event);
+      for (const run of runsOfTurn(open.value?.versions ?? [], open.value?.details.head ?? null, runId!)) {
+        for await (const event of watch(run)) items = after(items, event);
+      }
       setLoaded(items.find((item): item is Call => item.kind === 'call' && item.id === call.id)?.steps ?? []);
     } catch (error) { setProblem(error instanceof Error ? error.message : String(error)); }
   };

@@ -102,7 +102,11 @@ export function after(items: Item[], event: Event): Item[] {
     case 'text': case 'thinking': return inside(items, path, (list) => append(list, event.type as 'text', event.text));
     case 'tool_call': {
       const call = newCall(event.id, event.name, event.args);
-      return inCall(items, event.id, (list) => [...list.filter((item) => item.kind !== 'call' || item.id !== event.id), call]);
+      // A run that continues a turn emits pending calls again. A delegation keeps the steps before them.
+      return inCall(items, event.id, (list) => {
+        const steps = list.flatMap((item) => item.kind === 'call' && item.id === event.id ? item.steps : []);
+        return [...list.filter((item) => item.kind !== 'call' || item.id !== event.id), { ...call, steps }];
+      });
     }
     case 'tool_result': return inCall(items, event.id, (list) => list.map((item) => item.kind === 'call' && item.id === event.id
       ? { ...item, outcome: event.outcome, result: event.content, exitCode: event.exit_code } : item));
@@ -203,6 +207,18 @@ export function placesOf(versions: Version[], headId: string | null): (at: numbe
     const alternatives = (startsByAnchor.get(anchor(base.id)) ?? []).filter((version) => version.state !== 'failed' || version.id === own.id);
     return { base, own, alternatives };
   };
+}
+
+/** Return the runs of the turn of a run, oldest first: a turn that pauses for approvals has several. */
+export function runsOfTurn(versions: Version[], headId: string | null, runId: string): string[] {
+  const own = versions.find((version) => version.run_id === runId);
+  if (own === undefined) return [runId];
+  const lineage = lineageOf(versions, headId);
+  const line = lineage.includes(own) ? lineage : lineageOf(versions, own.id);
+  let first = line.indexOf(own), last = first;
+  while (line[first - 1]?.state === 'awaiting_approval') first -= 1;
+  while (line[last]!.state === 'awaiting_approval' && last + 1 < line.length) last += 1;
+  return line.slice(first, last + 1).flatMap((version) => version.run_id ?? []);
 }
 
 /** Return the newest version that continues a version, or the version itself. */

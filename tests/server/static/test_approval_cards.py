@@ -18,7 +18,7 @@ from pydantic_ai import Tool
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import ExternalToolset
 
-from pydantic_deep import AskUser, LocalBackend, create_deep_agent
+from pydantic_deep import AskUser, LocalBackend, Subagent, create_deep_agent
 from pydantic_deep._text.escapes import escape, visible
 from pydantic_deep.approvals import Approve
 from pydantic_deep.mcp import McpServer, McpServers
@@ -71,6 +71,14 @@ MCP_SERVER = McpServer(
 )
 
 
+def make_lead() -> AnyAgent:
+    """Return an agent whose subagent lists files, writes one after approval, and reads it."""
+    steps = (call('ls', path='/'), call('write_file', path='/a.txt', content='a\n'), call('read_file', path='/a.txt'))
+    helper = Subagent(name='helper', description='Helps.', model=ScriptedModel(*steps, 'Written.'))
+    model = ScriptedModel(call('task', subagent='helper', description='Write it'), 'Done.')
+    return create_deep_agent(model, interrupt_on={'write_file': True}, subagents=[helper])
+
+
 @pytest.fixture
 def agents(script: Script) -> Mapping[str, AnyAgent]:
     gated = {'write_file': True, 'edit_file': True}
@@ -78,6 +86,7 @@ def agents(script: Script) -> Mapping[str, AnyAgent]:
     return {
         'careful': create_deep_agent(ScriptedModel(then=script), interrupt_on=gated, tools=tools),
         'bold': create_deep_agent(ScriptedModel(then=script)),
+        'lead': make_lead(),
         'outside': create_deep_agent(
             ScriptedModel(then=script), interrupt_on={}, toolsets=[ExternalToolset([THERMOMETER])]
         ),
@@ -350,6 +359,26 @@ async def test_approvals_are_answered_by_keys_where_they_arose(
     assert edited.get('content') == (filled if key == 'e' else None)
     await expect(seen.page.locator('#files button')).to_have_text([] if key == 'n' else ['/report.md'])
     await expect(seen.calls).to_contain_text(['denied' if ends == 'denied' else '✓'])
+    assert seen.problems == []
+
+
+async def test_delegation_keeps_its_steps_through_an_approval(open_page: OpenPage) -> None:
+    """A pending call of a subagent names it and has a diff. Opened again, the delegation has the steps before and after the
+    approval."""
+    seen = await open_page()
+    await seen.page.click('.choice:has-text("lead")')
+    await seen.send('write it')
+    await expect(seen.page.locator('.card h3')).to_have_text('helper › write_file')
+    await expect(seen.page.locator('.card .diff .added')).to_have_text(['1a'])
+    await seen.page.click('[data-act=approve]')
+    await expect(seen.turns.last.locator('.markdown').last).to_have_text('Done.')
+    await expect(seen.page.locator('#dialogue > [data-live]')).to_have_count(0)
+
+    await seen.page.reload()
+    await seen.calls.first.click()
+    await seen.page.click('text=Show the steps')
+    await expect(seen.page.locator('.steps .call > summary')).to_have_text(['List/✓', 'Write/a.txt✓', 'Read/a.txt✓'])
+    await expect(seen.page.locator('.steps .markdown')).to_have_text(['Written.'])
     assert seen.problems == []
 
 
