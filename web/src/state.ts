@@ -463,7 +463,11 @@ export const loadDecisions = unattended(async () => {
 });
 
 /** The calls of all conversations that were answered last. */
-export const latestDecisions = async () => (await server.get<Page<Approval>>('approvals?all=true&limit=10')).items.filter((approval) => approval.decided_at !== null);
+export async function latestDecisions(): Promise<Approval[]> {
+  if (!may('approve')) return [];
+  const { items } = await server.get<Page<Approval>>('approvals?all=true&limit=10');
+  return items.filter((approval) => approval.decided_at !== null);
+}
 
 /** Continue a turn whose calls are all answered, such as by a program that did not resume it. */
 export const resumeTurn = guarded(async () => {

@@ -423,6 +423,7 @@ async def test_question_of_a_server_has_a_field_for_each_value(
     await card.get_by_label('Cups').press('Enter')
 
     await expect(seen.turns.last.locator('.markdown').last).to_have_text('Done.')
+    await expect(seen.page.locator('#dialogue > [data-live]')).to_have_count(0)
     await seen.calls.first.click()
     await expect(seen.page.locator('.field.result pre')).to_contain_text('"extras"')
 
