@@ -17,11 +17,11 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from pydantic_deep.server.http._errors import ServerError
 from pydantic_deep.server.routes import _approvals, _turns
-from pydantic_deep.server.schemas._approvals import Answer
+from pydantic_deep.server.schemas._approvals import Answer, PendingCall
 
 from ._call import Call
 from ._runs import run_result, wait_for_run
-from ._shapes import PendingCall, RunResult
+from ._shapes import RunResult
 
 FORM: Final[dict[str, Any]] = {
     'type': 'object',
@@ -145,7 +145,7 @@ def _answer_of(pending: PendingCall, result: ElicitResult) -> Answer | None:
     A dismissed form leaves the approval pending: it is no decision about the call.
     """
     content = result.content or {}
-    if _is_question(pending):
+    if pending.is_question:
         given = content.get('answer')
         is_given = result.action == 'accept' and given is not None
         return Answer(decision='respond', content=str(given), digest=pending.digest) if is_given else None
@@ -156,12 +156,8 @@ def _answer_of(pending: PendingCall, result: ElicitResult) -> Answer | None:
 
 
 def _message(pending: PendingCall) -> str:
-    return f'The agent asks {"a question" if _is_question(pending) else "for permission"}.\n\n{pending.call}'
+    return f'The agent asks {"a question" if pending.is_question else "for permission"}.\n\n{pending.call}'
 
 
 def _form(pending: PendingCall) -> dict[str, Any]:
-    return QUESTION_FORM if _is_question(pending) else FORM
-
-
-def _is_question(pending: PendingCall) -> bool:
-    return 'respond' in pending.decisions and 'approve' not in pending.decisions
+    return QUESTION_FORM if pending.is_question else FORM

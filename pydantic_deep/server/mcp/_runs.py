@@ -8,15 +8,15 @@ from typing import TypeAlias
 
 import anyio
 
-from pydantic_deep.approvals import render_view
 from pydantic_deep.server.access._ownership import Access, AuthorizedRun
 from pydantic_deep.server.runs._run_log import LogDiscardedError
 from pydantic_deep.server.runs._server_run import ServerRun
+from pydantic_deep.server.schemas._approvals import pending_call
 from pydantic_deep.server.schemas._runs import build_run
 from pydantic_deep.streaming import EventGroup, ToolCallEvent, decode_entry
-from pydantic_deep.views import Run, StoredApproval
+from pydantic_deep.views import Run
 
-from ._shapes import PendingCall, RunResult
+from ._shapes import RunResult
 
 Report: TypeAlias = Callable[[float, str], Awaitable[None]]
 """Sends progress, which increases, with a message."""
@@ -91,19 +91,6 @@ def run_result(access: Access, run: Run) -> RunResult:
         error=None if run.error is None else run.error.message,
         approvals=pending,
         next=_next(access, run, has_pending=bool(pending)),
-    )
-
-
-def pending_call(approval: StoredApproval) -> PendingCall:
-    """Return a pending approval as a client must show it."""
-    return PendingCall(
-        approval=approval.id,
-        tool=approval.tool,
-        call=render_view(approval.view),
-        decisions=approval.decisions,
-        digest=approval.view.digest,
-        conversation=approval.conversation_id,
-        version=approval.version_id,
     )
 
 

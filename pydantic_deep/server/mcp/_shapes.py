@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
+from pydantic_deep.server.schemas._approvals import PendingCall
 from pydantic_deep.server.schemas._fields import Id, Name, Reason
 from pydantic_deep.store import VersionKind, VersionState
 from pydantic_deep.views import RunState
@@ -109,19 +110,6 @@ class RewindArguments(_Arguments):
     """The conversation."""
     version: Id
     """The version from which the next turn continues."""
-
-
-class PendingCall(BaseModel):
-    """A call that needs a decision."""
-
-    approval: str
-    tool: str
-    call: str
-    """The complete call, with invisible characters escaped."""
-    decisions: list[Literal['approve', 'edit', 'deny', 'respond']]
-    digest: str
-    conversation: str
-    version: str
 
 
 class RunResult(BaseModel):

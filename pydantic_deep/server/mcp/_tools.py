@@ -14,7 +14,7 @@ from pydantic_deep.server._run_start import start_run
 from pydantic_deep.server.access._ownership import Access, ServedVersion
 from pydantic_deep.server.http._errors import ServerError
 from pydantic_deep.server.routes import _approvals, _conversations, _turns, _versions
-from pydantic_deep.server.schemas._approvals import Answer
+from pydantic_deep.server.schemas._approvals import Answer, pending_call
 from pydantic_deep.server.schemas._conversations import unfinished_ids
 from pydantic_deep.server.schemas._runs import NewTurn
 from pydantic_deep.server.schemas._versions import HeadChange
@@ -22,7 +22,7 @@ from pydantic_deep.versions import TurnOptions
 
 from ._call import Call
 from ._elicitation import continued_run, finish
-from ._runs import HOW_TO_ANSWER, pending_call, run_result
+from ._runs import HOW_TO_ANSWER, run_result
 from ._shapes import (
     AnswerArguments,
     Answered,

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field, JsonValue
 
 from pydantic_deep._examples import EXAMPLE_DIGEST, example_config
-from pydantic_deep.approvals import Approve, Decision, Deny, Edit, Respond
+from pydantic_deep.approvals import Approve, Decision, Deny, Edit, Respond, render_view
 from pydantic_deep.server.http._errors import ServerError
 from pydantic_deep.views import StoredApproval
 
@@ -44,6 +44,37 @@ class Answer(BaseModel):
     digest: Annotated[str, Field(min_length=64, max_length=64)] | None = None
     """The `view.digest` of the approval as the person saw it. The answer fails with 409 if the call has changed.
     Required except for `deny`."""
+
+
+class PendingCall(BaseModel):
+    """A call that needs a decision, as MCP and A2A show it."""
+
+    approval: str
+    tool: str
+    call: str
+    """The complete call, with invisible characters escaped."""
+    decisions: list[Literal['approve', 'edit', 'deny', 'respond']]
+    digest: str
+    conversation: str
+    version: str
+
+    @property
+    def is_question(self) -> bool:
+        """Whether the call is a question, which a person answers and nobody approves."""
+        return 'respond' in self.decisions and 'approve' not in self.decisions
+
+
+def pending_call(approval: StoredApproval) -> PendingCall:
+    """Return a pending approval as a client must show it."""
+    return PendingCall(
+        approval=approval.id,
+        tool=approval.tool,
+        call=render_view(approval.view),
+        decisions=approval.decisions,
+        digest=approval.view.digest,
+        conversation=approval.conversation_id,
+        version=approval.version_id,
+    )
 
 
 def to_decision(answer: Answer) -> Decision:
