@@ -88,6 +88,17 @@ def test_mcp_server_of_an_editor_imports_no_other_api() -> None:
 
 
 @pytest.mark.slow
+def test_application_imports_the_protocols_of_extras_with_their_first_request() -> None:
+    """Neither the package nor the routes import the SDKs of A2A and MCP."""
+    program = (
+        'import sys, pydantic_deep.server.routes._routers\n'
+        "print(*[name for name in sys.modules if name in ('a2a', 'mcp')])\n"
+    )
+    ran = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True, check=True)
+    assert ran.stdout == '\n'
+
+
+@pytest.mark.slow
 def test_import_reads_only_the_directory_of_the_package() -> None:
     """It opens no file and reads no environment variable. The directory is read for `_installation_check`."""
     program = f'{RECORD_IMPORT}\nimport pydantic_deep\nprint(seen)'

@@ -21,6 +21,7 @@ TAGS = [
     {'name': 'google', 'description': "Google's API: use the name of an agent as the model name."},
     {'name': 'ui', 'description': 'The protocols AG-UI and Vercel AI.'},
     {'name': 'mcp', 'description': 'The Model Context Protocol, over streamable HTTP.'},
+    {'name': 'a2a', 'description': 'The Agent2Agent protocol, for other agents.'},
 ]
 """The tags that group the operations of the OpenAPI document."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from . import (
+    _a2a,
     _admin,
     _approvals,
     _compat,
@@ -37,5 +38,6 @@ ROUTERS: tuple[APIRouter, ...] = (
     _openai_conversations.router,
     _ui.router,
     _mcp.router,
+    _a2a.router,
     _page.router,
 )

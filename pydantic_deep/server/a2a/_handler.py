@@ -1,0 +1,225 @@
+"""`AgentHandler`: the operations of A2A for one agent and one caller, as `a2a-sdk` defines them."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import aclosing, contextmanager
+from datetime import UTC
+from functools import partial
+from typing import Any, NoReturn
+
+import anyio
+from a2a.server.context import ServerCallContext
+from a2a.server.request_handlers.request_handler import RequestHandler
+from a2a.types import (
+    CancelTaskRequest,
+    GetTaskRequest,
+    ListTasksRequest,
+    ListTasksResponse,
+    Message,
+    SendMessageRequest,
+    SubscribeToTaskRequest,
+    Task,
+)
+from a2a.utils.errors import (
+    A2AError,
+    ExtendedAgentCardNotConfiguredError,
+    InternalError,
+    InvalidParamsError,
+    InvalidRequestError,
+    PushNotificationNotSupportedError,
+    TaskNotCancelableError,
+    TaskNotFoundError,
+    UnsupportedOperationError,
+)
+from typing_extensions import override
+
+from pydantic_deep._checks import check_prompt
+from pydantic_deep.server._run_start import start_run
+from pydantic_deep.server.access._ownership import Access
+from pydantic_deep.server.compat._dialogue import prompt_of
+from pydantic_deep.server.compat._linked_files import fetch_content
+from pydantic_deep.server.http._errors import FAILED, ErrorType, ServerError, not_found, refusal_of
+from pydantic_deep.server.routes import _turns
+from pydantic_deep.server.runs._repetitions import RequestIdentity
+from pydantic_deep.server.runs._server_run import ServerRun
+from pydantic_deep.versions import TurnOptions
+
+from ._messages import parse_answers, prompt_content
+from ._tasks import AgentTask, find_first_run, load_task, to_proto
+from ._updates import Update, follow_task
+
+_LOGGER = logging.getLogger('pydantic_deep')
+
+PAGE_SIZE = 50
+"""Default number of tasks in a list."""
+
+MAX_PAGE_SIZE = 100
+"""Maximum number of tasks in a list (A2A 1.0, `ListTasksRequest.page_size`)."""
+
+_ERRORS: Mapping[ErrorType, type[A2AError]] = {
+    'not_found': TaskNotFoundError,
+    'invalid': InvalidParamsError,
+    'conflict': UnsupportedOperationError,  # what it asks for is not possible in this state
+    'forbidden': InvalidRequestError,
+}
+"""The errors for refusals; `InternalError` for others, such as too many runs: the request is right, and may be repeated."""
+
+
+@contextmanager
+def explained() -> Generator[None]:
+    """Raise refusals, and defects without their text, as errors of A2A."""
+    try:
+        yield
+    except A2AError:
+        raise
+    except Exception as error:  # outermost boundary: JSON-RPC has errors of its own
+        refusal = refusal_of(error)
+        if refusal is None:
+            _LOGGER.exception('A request of A2A failed')
+            raise InternalError(FAILED) from None
+        raise _ERRORS.get(refusal.type, InternalError)(refusal.message, {'type': refusal.type}) from None
+
+
+class AgentHandler(RequestHandler):
+    """The operations of an agent that a caller may use."""
+
+    def __init__(self, access: Access, agent: str) -> None:
+        """Create a handler.
+
+        Args:
+            access: The access of the caller.
+            agent: The name of the agent.
+        """
+        self._access = access
+        self._agent = agent
+
+    @override
+    async def on_message_send(self, params: SendMessageRequest, context: ServerCallContext) -> Task:
+        with explained():
+            task = await self._begin(params)
+            while task.is_active and not params.configuration.return_immediately:
+                local = task.own.local
+                await (anyio.sleep(_turns.POLL_SECONDS) if local is None else local.wait())
+                task = await load_task(self._access, self._agent, task.id, run_id=task.run.id)
+            return to_proto(task)
+
+    @override
+    async def on_message_send_stream(
+        self, params: SendMessageRequest, context: ServerCallContext
+    ) -> AsyncGenerator[Update]:
+        with explained():
+            async with aclosing(follow_task(self._access, self._agent, await self._begin(params))) as updates:
+                async for update in updates:
+                    yield update
+
+    @override
+    async def on_subscribe_to_task(
+        self, params: SubscribeToTaskRequest, context: ServerCallContext
+    ) -> AsyncGenerator[Update]:
+        with explained():
+            task = await self._load(params.id)
+            if task.run.state in ('complete', 'failed', 'interrupted'):
+                raise UnsupportedOperationError(f'The task {task.id} has ended: {task.run.state}. Get it instead.')
+            async with aclosing(follow_task(self._access, self._agent, task)) as updates:
+                async for update in updates:
+                    yield update
+
+    @override
+    async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> Task:
+        with explained():
+            return to_proto(await self._load(params.id))
+
+    @override
+    async def on_cancel_task(self, params: CancelTaskRequest, context: ServerCallContext) -> Task:
+        with explained():
+            task = await self._load(params.id)
+            await _turns.cancel_own_run(self._access, task.run.id)
+            task = await self._load(params.id)
+            if task.run.state == 'awaiting_approval':
+                raise TaskNotCancelableError(f'The task {task.id} has stored its pending calls. Deny them instead.')
+            if task.run.state != 'interrupted':
+                raise TaskNotCancelableError(f'The task {task.id} has ended already: {task.run.state}.')
+            return to_proto(task)
+
+    @override
+    async def on_list_tasks(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
+        """List tasks, newest first: all of a context, otherwise the active and recently ended ones."""
+        with explained():
+            if params.page_token:
+                raise ServerError('invalid', 'There is only one page. Name a `contextId` for older tasks.')
+            limit = max(1, min(params.page_size or PAGE_SIZE, MAX_PAGE_SIZE))
+            since = params.status_timestamp_after.ToDatetime(tzinfo=UTC)
+            listed = await _turns.list_runs(self._access, conversation=params.context_id or None, limit=limit)
+            runs = [run.id for run in listed.items if run.agent == self._agent]
+            ids = dict.fromkeys([await find_first_run(self._access.state, id) for id in runs])
+            tasks = [await self._load(id) for id in ids]
+            wanted = [task for task in tasks if params.status in (0, task.state) and task.changed_at >= since]
+            shown = [to_proto(task) for task in wanted]
+            return ListTasksResponse(tasks=shown, page_size=limit, total_size=len(shown))
+
+    async def _refuse_push(self, params: Any, context: ServerCallContext) -> NoReturn:
+        raise PushNotificationNotSupportedError('This server sends no push notifications. It has webhooks.')
+
+    on_create_task_push_notification_config = _refuse_push
+    on_get_task_push_notification_config = _refuse_push
+    on_list_task_push_notification_configs = _refuse_push
+    on_delete_task_push_notification_config = _refuse_push
+
+    @override
+    async def on_get_extended_agent_card(self, params: object, context: ServerCallContext) -> NoReturn:
+        raise ExtendedAgentCardNotConfiguredError('The card of this agent is complete. There is no extended one.')
+
+    async def _load(self, id: str) -> AgentTask:
+        return await load_task(self._access, self._agent, id)
+
+    async def _begin(self, params: SendMessageRequest) -> AgentTask:
+        """Start the run that a message asks for, or join that of the same message, and return its task."""
+        message = params.message
+        if params.configuration.HasField('task_push_notification_config'):
+            await self._refuse_push(params, ServerCallContext())
+        if not message.message_id:
+            raise ServerError('invalid', 'The message has no `messageId`. Choose a new one for each message.')
+        digest = hashlib.sha256(b'a2a\n' + message.SerializeToString(deterministic=True)).hexdigest()
+        identity = RequestIdentity(digest=digest, has_key=True)
+        repetitions = self._access.state.repetitions
+        run = await repetitions.start(self._access.owner, self._agent, identity, partial(self._start, message))
+        await run.begun.wait()
+        return await load_task(self._access, self._agent, message.task_id or run.id, run_id=run.id)
+
+    async def _start(self, message: Message) -> ServerRun:
+        access = self._access
+        if message.task_id:
+            return await self._answer(message)
+        own = await access.conversation(message.context_id) if message.context_id else None
+        if own is not None and own.record.agent_name != self._agent:
+            raise not_found()
+        access.state.runs.check_capacity(
+            access.caller.account
+        )  # before files are fetched and a conversation is created
+        prompt = prompt_of(await fetch_content(access.state.settings, prompt_content(message.parts)))
+        check_prompt('message', prompt)
+        version = await (access.create_conversation(self._agent) if own is None else access.version_in(own))
+        return await start_run(access, version, TurnOptions(prompt=prompt))
+
+    async def _answer(self, message: Message) -> ServerRun:
+        """Start the run that resumes a paused task."""
+        access, task = self._access, await self._load(message.task_id)
+        run = task.run
+        if message.context_id not in ('', run.conversation_id):
+            raise ServerError(
+                'invalid', f'The task {task.id} belongs to the context {run.conversation_id}. Omit `contextId`.'
+            )
+        if run.state != 'awaiting_approval' or run.version_id is None:
+            raise ServerError(
+                'conflict',
+                f'The task {task.id} has no pending calls: its run is {run.state}. To continue its conversation, send '
+                'the message with `contextId` and without `taskId`.',
+            )
+        if not access.has('approve'):
+            raise ServerError('forbidden', 'Answering approvals requires a key with the scope `approve`.')
+        given = parse_answers(message.parts, run.approvals)
+        version = await access.version(run.version_id)
+        return await start_run(access, version, TurnOptions(answers=given.answers, reason=given.reason))
