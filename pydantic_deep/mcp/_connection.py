@@ -236,6 +236,7 @@ class Connection:
     async def _open(self) -> None:
         """Connect, and list the resources."""
         self._log = cast('TextIO', TemporaryFile('w+', encoding='utf-8', errors='replace'))  # noqa: SIM115 - closed below
+        opening = CALL.set(None)  # tasks of the connection would ask for the call that opens it as long as they run
         try:
             toolset = _create_toolset(self.name, self._server, self._timeouts, self._log, self._calls)
             await toolset.__aenter__()
@@ -248,6 +249,8 @@ class Connection:
             raise
         else:
             self.error = None
+        finally:
+            CALL.reset(opening)
 
     async def _close(self, cause: Exception | None = None) -> None:
         """Disconnect.

@@ -180,6 +180,19 @@ async def test_other_runs_use_a_server_that_waits_for_an_answer(make_server: Mak
     assert second.results == [[{'action': 'accept', 'content': {'name': 'Bob'}}]]
 
 
+async def test_question_belongs_to_its_own_run_after_a_server_was_started_again(make_server: MakeServer) -> None:
+    """The call that starts a stopped server again gets only its own questions, not those of other people's runs."""
+    servers = shop(make_server)
+    first = Dialogue(servers, call('shop_stop'), call('shop_ask'), 'done')
+    second = Dialogue(servers, call('shop_ask'), 'done')
+    (of_first,) = await first.go()
+    (of_second,) = await second.go()
+    assert await second.answer({of_second.id: Respond('Bob')}) == []
+    assert await first.answer({of_first.id: Respond('Ada')}) == []
+    assert second.results == [[{'action': 'accept', 'content': {'name': 'Bob'}}]]
+    assert first.results[-1] == [{'action': 'accept', 'content': {'name': 'Ada'}}]
+
+
 async def test_parallel_questions_over_standard_streams_are_refused(make_server: MakeServer) -> None:
     """Two calls that ask at the same time are told apart by nothing, so nobody is asked, and the server knows why."""
     dialogue = Dialogue(shop(make_server), [call('shop_ask'), call('shop_book')], 'done')
