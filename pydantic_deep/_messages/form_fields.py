@@ -82,7 +82,7 @@ class FormField(BaseModel):
     @property
     def hint(self) -> str:
         """What an answer may be, for people."""
-        low, high = (None if limit is None else f'{limit:g}' for limit in (self.minimum, self.maximum))
+        low, high = (None if limit is None else f'{limit:.15g}' for limit in (self.minimum, self.maximum))
         unit = {'text': ' characters', 'choices': ' choices'}.get(self.kind, '')
         limits = {
             (True, True): f'from {low} to {high}{unit}',
@@ -195,7 +195,11 @@ def _kind(name: str, schema: dict[str, Any]) -> tuple[FieldKind, tuple[str, ...]
     if not all(choices):
         raise ValueError(f'The field {name!r} has choices without values, which MCP does not allow.')
     if choices:
-        return ('choices' if kind == 'array' else 'choice'), choices, titles if all(titles) else ()
+        return (
+            ('choices' if kind == 'array' else 'choice'),
+            choices,
+            titles if all(titles) and len(titles) == len(choices) else (),
+        )
     if kind == 'string':
         return 'text', (), ()
     if kind not in _KINDS:
@@ -234,7 +238,7 @@ def _read(field: FormField, value: JsonValue) -> JsonValue:
         ValueError: It is not valid.
     """
     if field.kind == 'choices':
-        value = [part.strip() for part in value.split(',')] if isinstance(value, str) else value
+        value = _split(field, value) if isinstance(value, str) else value
         value = [_choice(field, each) for each in value] if isinstance(value, list) else value
     elif field.kind == 'choice':
         value = _choice(field, value)
@@ -245,11 +249,19 @@ def _read(field: FormField, value: JsonValue) -> JsonValue:
         raise ValueError(f'The field {field.name!r} does not accept {str(value)[:200]!r}: {problem}.') from None
 
 
+def _split(field: FormField, text: str) -> list[JsonValue]:
+    """Return the choices in a text with commas, which may be in the choices too."""
+    names = {name for choice in (*field.choices, *field.titles) for name in (choice, visible(choice, one_line=True))}
+    known = '|'.join(map(re.escape, sorted(names, key=len, reverse=True)))
+    return [name or other.strip() for name, other in re.findall(rf'\s*(?:({known})\s*|([^,]*)),', f'{text},')]
+
+
 def _choice(field: FormField, value: JsonValue) -> JsonValue:
-    """Return the value of a choice, which may be given as people see it."""
-    for choice, title in zip(field.choices, field.shown_choices, strict=False):
-        if value in (choice, title, visible(choice, one_line=True), visible(title, one_line=True)):
-            return choice
+    """Return the value of a choice, which may be given as people see it: what they see may be the value of another one."""
+    for names in (field.shown_choices, field.choices):
+        for choice, name in zip(field.choices, names, strict=True):
+            if value in (name, visible(name, one_line=True)):
+                return choice
     return value
 
 

@@ -32,6 +32,7 @@ def test_fields_say_what_an_answer_may_be() -> None:
         name={'type': 'string', 'minLength': 2},
         mail={'type': 'string', 'format': 'email', 'maxLength': 50},
         price={'type': 'number', 'minimum': 0.5},
+        size={'type': 'integer', 'maximum': 2**24},
     )
     assert [(field.label, field.hint) for field in [*ORDER, *fields]] == snapshot(
         [
@@ -42,6 +43,7 @@ def test_fields_say_what_an_answer_may_be() -> None:
             ('name', 'at least 2 characters'),
             ('mail', 'email, at most 50 characters, optional'),
             ('price', 'number, at least 0.5, optional'),
+            ('size', 'integer, at most 16777216, optional'),
         ]
     )
 
@@ -147,3 +149,27 @@ def test_names_and_choices_may_be_answered_as_they_are_shown() -> None:
     """Invisible characters of a server are shown as escapes, and an answer may repeat those."""
     fields = fields_of(**{'a\u200b': {'type': 'string', 'enum': ['x\u200b']}})
     assert read_answer(fields, {'a\\u200b': 'x\\u200b'}) == {'a\u200b': 'x\u200b'}
+
+
+def test_a_title_means_its_choice_even_if_another_choice_has_it_as_value() -> None:
+    """People see titles, so an answer is first compared with all titles, and then with values."""
+    fields = fields_of(floor={'type': 'string', 'enum': ['0', '1', '2'], 'enumNames': ['1', '2', '3']})
+    assert [read_answer(fields, shown) for shown in ('1', '2', '3', '0')] == [{'floor': value} for value in '0120']
+
+
+def test_all_choices_are_shown_by_their_values_if_titles_are_missing() -> None:
+    """With fewer titles than choices, it is unknown which choice a title belongs to, and no choice may be hidden."""
+    (field,) = fields_of(size={'type': 'string', 'enum': ['s', 'l'], 'enumNames': ['Small']})
+    assert field.shown_choices == ('s', 'l')
+
+
+def test_choices_with_commas_can_be_written_in_a_text() -> None:
+    """Several choices in a text are separated by commas, and may contain commas themselves."""
+    fields = fields_of(to={'type': 'array', 'items': {'type': 'string', 'enum': ['Paris, France', 'Bonn', 'Paris']}})
+    for text, choices in (
+        ('Paris, France', ['Paris, France']),
+        ('Bonn , Paris, France,Paris', ['Bonn', 'Paris, France', 'Paris']),
+    ):
+        assert read_answer(fields, text) == {'to': choices}
+    with pytest.raises(ValueError, match=r'does not accept "\[\'Paris, France\', \'Rome\'\]"'):
+        read_answer(fields, 'Paris, France, Rome')

@@ -45,6 +45,16 @@ QUESTIONS: Final[dict[str, list[dict[str, Any]]]] = {
             },
         }
     ],
+    'repeat': [
+        {
+            'message': 'How often?',
+            'requestedSchema': {
+                'type': 'object',
+                'properties': {'times': {'type': 'string', 'enum': ['0', '1', '2']}, 'note': {'type': 'string'}},
+                'required': ['times'],
+            },
+        }
+    ],
     'odd': [
         {'message': 'Where?', 'requestedSchema': {'type': 'object', 'properties': {'at': {'type': 'object'}}}},
         {'message': 'Click.', 'mode': 'url', 'url': 'javascript:alert(1)', 'elicitationId': '2'},

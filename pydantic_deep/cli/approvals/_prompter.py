@@ -185,7 +185,9 @@ class _CallPrompt:
                 typed = (await self._terminal.ask(f'{visible(each.label, one_line=True)}: ')).strip()
                 if not typed and each.is_required and each.default is None:
                     return Deny(DECLINED_REASON)
-                value = self._read([each], {each.name: _chosen(typed, each.shown_choices)})
+                # The choices have no numbers here, so a number may be one of them.
+                is_choice = typed in each.shown_choices
+                value = self._read([each], {each.name: typed if is_choice else _chosen(typed, each.shown_choices)})
                 if value is not None:
                     values |= value
                     break

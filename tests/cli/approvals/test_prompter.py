@@ -445,6 +445,15 @@ The field 'cups' does not accept '9': Input should be less than or equal to 5.
 """)
 
 
+def test_a_number_that_is_a_choice_is_that_choice_and_not_its_place(
+    invoke: Invoke, make_terminal: MakeTerminal, mcp_file: Path
+) -> None:
+    """The choices of a form have no numbers on the screen, so a number means what is written there."""
+    model = ScriptedModel(call('shop_repeat'), echo_results)
+    ran = invoke('run', 'Go', '--mcp-config', str(mcp_file), model=model, terminal=make_terminal('y', '1', ''))
+    assert "'content': {'times': '1'}" in ran.stdout
+
+
 def test_empty_required_field_declines_a_question(invoke: Invoke, make_terminal: MakeTerminal, mcp_file: Path) -> None:
     """A field without a default that an answer needs is the one to decline at."""
     model = ScriptedModel(call('shop_form'), echo_results)
