@@ -116,13 +116,9 @@ def form_fields(schema: Mapping[str, Any]) -> tuple[FormField, ...]:
         ValueError: A field is of a kind that MCP does not allow.
     """
     form = _Form.model_validate(schema)
-    fields = tuple(_field(name, field, is_required=name in form.required) for name, field in form.properties.items())
-    for field in fields:
-        try:
-            TypeAdapter(_type(field))
-        except SchemaError as error:
-            raise ValueError(f'The field {field.name!r} cannot be checked: {error}.') from None
-    return fields
+    return tuple(
+        _checked_field(name, field, is_required=name in form.required) for name, field in form.properties.items()
+    )
 
 
 def read_answer(fields: Sequence[FormField], answer: JsonValue) -> dict[str, JsonValue]:
@@ -158,6 +154,17 @@ def suggested_answers(fields: Sequence[FormField]) -> tuple[str, ...]:
     if len(fields) > 1:
         return ()
     return {'flag': FLAG_CHOICES, 'choice': fields[0].shown_choices}.get(fields[0].kind, ())
+
+
+def _checked_field(name: str, schema: dict[str, Any], *, is_required: bool) -> FormField:
+    try:
+        field = _field(name, schema, is_required=is_required)
+        TypeAdapter(_type(field))
+    except SchemaError as error:
+        raise ValueError(f'The field {name!r} cannot be checked: {error}.') from None
+    except (AttributeError, TypeError, OverflowError, ValidationError):  # any part may have any JSON type
+        raise ValueError(f'The field {name!r} has a malformed schema.') from None
+    return field
 
 
 def _field(name: str, schema: dict[str, Any], *, is_required: bool) -> FormField:

@@ -125,10 +125,15 @@ def test_every_kind_of_field_is_checked(schema: dict[str, Any], right: Any, wron
         ({'type': 'object'}, "The field 'value' has the type 'object', which MCP does not allow in a question."),
         ({'type': 'string', 'enum': ['']}, "The field 'value' has choices without values, which MCP does not allow."),
         ({'type': 'string', 'pattern': '(?=a)'}, "The field 'value' cannot be checked"),
+        ({'type': ['string', 'null']}, "The field 'value' has a malformed schema."),
+        ({'type': 'string', 'title': 5}, "The field 'value' has a malformed schema."),
+        ({'type': 'array', 'items': True}, "The field 'value' has a malformed schema."),
+        ({'type': 'integer', 'maximum': float('inf')}, "The field 'value' has a malformed schema."),
     ],
 )
 def test_forms_that_cannot_be_checked_are_refused(schema: dict[str, Any], problem: str) -> None:
-    """Nested values, empty choices, and patterns that do not run in linear time."""
+    """Nested values, empty choices, patterns that do not run in linear time, and parts of wrong types: the question is
+    refused with a sentence, and the connection to the server, which others use too, stays."""
     with pytest.raises(ValueError, match=problem):
         fields_of(value=schema)
 
