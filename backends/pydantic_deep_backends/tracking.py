@@ -17,8 +17,9 @@ IGNORE_FILE = '.gitignore'
 """The name of the files that list ignored files, in the format of gitignore(5)."""
 
 IN_USE_SUFFIX = '.owners'
-"""The suffix of a directory that marks the file beside it as a database that programs have open: `agents.db.owners`. The
-directory, the database and the files that SQLite keeps beside it are ignored, as they must not be replaced.
+"""The suffix of a directory that marks the regular file beside it as a database that programs have open:
+`agents.db.owners`. The directory, the database and the files that SQLite keeps beside it are ignored, as they must not be
+replaced.
 """
 
 
@@ -58,6 +59,9 @@ class Captured:
     omitted: Sequence[OmittedFile] = ()
     """Files that are too large, could not be read, or have a path that no backend accepts, sorted by path. Covers
     everything that was scanned."""
+    in_use: Collection[str] = ()
+    """The paths of databases that programs have open, and of what belongs to them, whether it exists or not. The tree
+    has none of them. Covers what this capture has scanned."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -195,6 +195,7 @@ class _CompositeTracker:
         blobs: dict[str, bytes] = {}
         streams: dict[str, OpenStream] = {}
         omitted: list[OmittedFile] = []
+        in_use: list[str] = []
         also_by_root = {part.root: inner for part, inner in self._files.by_part(also)}
         with scan_budget(CAPTURE_ADVICE):
             for part, tracker in self._trackers:
@@ -204,11 +205,13 @@ class _CompositeTracker:
                 blobs |= captured.blobs
                 streams |= captured.streams
                 omitted += (replace(file, path=f'{part.root}{file.path}') for file in captured.omitted)
+                in_use += (f'{part.root}{path}' for path in captured.in_use)
         return Captured(
             tree=self._files.joined(trees),
             blobs=blobs,
             streams=streams,
             omitted=tuple(sorted(omitted, key=lambda file: file.path)),
+            in_use=in_use,
         )
 
     def close(self) -> None:

@@ -86,6 +86,8 @@ class DirectoryCapture:
         """Contents that the caller does not have."""
         self.streamed: dict[str, str] = {}
         """The path of a file with large contents that the caller does not have, by their digest."""
+        self.in_use: list[str] = []
+        """The paths of databases that programs have open, and of the files and directories that belong to them."""
         self._root = root
         self._before = before
         self._rules = rules
@@ -223,10 +225,11 @@ class DirectoryCapture:
         descriptor = directories.open(parts)
         entries = list_entries(descriptor)
         prefix = path_from(parts) if parts else ''
-        names = {entry.name for entry in entries}
-        if IGNORE_FILE in names:
+        if any(entry.name == IGNORE_FILE for entry in entries):
             rules = self._with_ignore_file(rules, descriptor)
-        rules = _without_databases(rules, names)
+        databases = _names_in_use(entries)
+        self.in_use += (f'{prefix}/{name}' for name in databases)
+        rules = _without_names(rules, databases)
         self._memory.rules[parts] = rules
         below: list[tuple[Components, DirectoryRules]] = []
         for entry in entries:
@@ -325,13 +328,22 @@ def _scope(path: str) -> str:
     return (parent or '/') if name == IGNORE_FILE else path
 
 
-def _without_databases(rules: DirectoryRules, names: Collection[str]) -> DirectoryRules:
-    """Return the rules of a directory with these names, which ignore the databases in it too."""
-    found = [name.removesuffix(IN_USE_SUFFIX) for name in names if name.endswith(IN_USE_SUFFIX)]
-    databases = [re.sub(r'([\\*?\[\] !#])', r'\\\1', name) for name in found if name in names and '\n' not in name]
-    suffixes = ('', '-wal', '-shm', '-journal', IN_USE_SUFFIX)
-    lines = [f'/{name}{suffix}\n' for name in databases for suffix in suffixes]
-    return rules.with_ignore_file(''.join(lines).encode(errors='surrogateescape')) if lines else rules
+def _names_in_use(entries: Collection[os.DirEntry[str]]) -> list[str]:
+    """Return the names of the databases in a directory that programs have open, and of what belongs to them."""
+    owners = [entry.name for entry in entries if entry.name.endswith(IN_USE_SUFFIX)]
+    if not owners:
+        return []
+    marks = {entry.name for entry in entries if entry.is_dir(follow_symlinks=False)}.intersection(owners)
+    files = {entry.name for entry in entries if entry.is_file(follow_symlinks=False)}
+    found = [name for mark in marks if (name := mark.removesuffix(IN_USE_SUFFIX)) in files and '\n' not in name]
+    return [f'{name}{suffix}' for name in found for suffix in ('', '-wal', '-shm', '-journal', IN_USE_SUFFIX)]
+
+
+def _without_names(rules: DirectoryRules, names: Collection[str]) -> DirectoryRules:
+    """Return the rules of a directory, which ignore these names in it too."""
+    lines = [re.sub(r'([\\*?\[\] !#])', r'\\\1', name) for name in names]
+    data = ''.join(f'/{line}\n' for line in lines).encode(errors='surrogateescape')
+    return rules.with_ignore_file(data) if names else rules
 
 
 def _without(tree: Tree, path: str) -> Tree:

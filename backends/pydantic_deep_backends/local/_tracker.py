@@ -74,7 +74,12 @@ class LocalTracker:
     async def _add(self, captured: Captured, also: Collection[str]) -> Captured:
         """Return the capture with additional files. The next capture is a full scan, which sees their later changes."""
         more = await self._capture(captured.tree, lambda look: look.capture_files(also))
-        return replace(more, blobs={**captured.blobs, **more.blobs}, streams={**captured.streams, **more.streams})
+        return replace(
+            more,
+            blobs={**captured.blobs, **more.blobs},
+            streams={**captured.streams, **more.streams},
+            in_use=captured.in_use,
+        )
 
     async def _capture(self, before: Tree, find: Callable[[DirectoryCapture], Tree]) -> Captured:
         with scan_budget(CAPTURE_ADVICE) as budget:
@@ -98,7 +103,7 @@ class LocalTracker:
                 digest: partial(read_stream, self._run_at_root, path, self._max_file_bytes)
                 for digest, path in look.streamed.items()
             }
-            return Captured(tree=tree, blobs=look.blobs, streams=streams, omitted=self._omitted())
+            return Captured(tree=tree, blobs=look.blobs, streams=streams, omitted=self._omitted(), in_use=look.in_use)
 
         return await self._run_at_root(stat_entry)
 

@@ -7,12 +7,12 @@ files come last because they determine which files are versioned: while the old 
 ignore are not mistaken for unversioned work.
 
 Ignored files stay unchanged, by the old and the new rules. An ignored file in the place of a target file counts as a
-change like any other.
+change like any other. Databases that programs have open are never replaced, even if the target has a file in their place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -86,6 +86,8 @@ async def checkout(
     try:
         before = current or target
         here = await tracker.capture(before, is_full=True)
+        target = _without(target, here.in_use)
+        current = None if current is None else _without(current, here.in_use)
         if here.tree == target:
             return CheckedOut(written=(), removed=(), stored=None)
         if not isinstance(backend, SupportsPatch):
@@ -97,7 +99,7 @@ async def checkout(
             lost = []
         if lost and is_known is not None and await is_known(here.tree):
             lost = []
-        hidden = await _hidden(backend, tracker, before, here.tree, trees)
+        hidden = await _hidden(backend, tracker, before, here, trees)
     finally:
         tracker.close()
     lost = sorted({*lost, *hidden.paths})
@@ -149,22 +151,30 @@ class _Hidden:
 
 
 async def _hidden(
-    backend: SupportsPatch, tracker: FileTracker, before: Tree, here: Tree, trees: Sequence[Tree]
+    backend: SupportsPatch, tracker: FileTracker, before: Tree, here: Captured, trees: Sequence[Tree]
 ) -> _Hidden:
-    """Find omitted files in the places of target files: ignored, too large, a link, …"""
-    occupants = await backend.occupants(here.diff(trees[1]).added)
-    strangers = [occupant for occupant in occupants if occupant.path not in here]
+    """Find omitted files in the places of target files: ignored, too large, a link, in use, …"""
+    occupants = await backend.occupants(here.tree.diff(trees[1]).added)
+    strangers = [occupant for occupant in occupants if occupant.path not in here.tree]
     if not strangers:
         return _Hidden()
-    captured = await tracker.capture(
-        before, is_full=True, also=[occupant.path for occupant in strangers if occupant.is_file]
-    )
+    files = [each.path for each in strangers if each.is_file and each.path not in here.in_use]
+    captured = await tracker.capture(before, is_full=True, also=files)
     versions = {occupant.path: captured.tree.get(occupant.path) for occupant in strangers}
     return _Hidden(
         paths=[path for path, version in versions.items() if version is None or not _is_in(trees, path, version)],
         has_other=None in versions.values(),
         captured=captured,
     )
+
+
+def _without(tree: Tree, paths: Collection[str]) -> Tree:
+    for path in paths:
+        if path in tree:
+            tree = tree.remove(path)
+        elif tree.is_dir(path):
+            tree = tree.graft(path, Tree())
+    return tree
 
 
 def _unknown(here: Tree, trees: Sequence[Tree]) -> list[str]:

@@ -119,3 +119,26 @@ async def test_databases_that_programs_have_open_are_ignored(tmp_path: Path) -> 
         ),
         *('/alone.db', '/alone.db-wal', '/alone.db-shm', '/alone.db-journal', '/alone.db-notes'),
     }
+
+
+async def test_other_files_beside_a_name_with_that_suffix_are_versioned(tmp_path: Path) -> None:
+    """Only a directory `NAME.owners` beside a regular file marks a database: a list of owners hides neither its directory
+    nor its file."""
+    (tmp_path / 'api').mkdir()
+    for name in ('api/main.py', 'api.owners', 'setup.py', 'setup.py.owners'):
+        (tmp_path / name).touch()
+    (tmp_path / 'web').mkdir()
+    (tmp_path / 'web/page.ts').touch()
+    (tmp_path / 'web.owners').mkdir()
+    (tmp_path / 'web.owners/ada').touch()
+    tracker = LocalBackend(tmp_path).track(GitignoreRules(), max_file_bytes=1000)
+    captured = await tracker.capture(Tree())
+    assert set(captured.tree) == {
+        '/api/main.py',
+        '/api.owners',
+        '/setup.py',
+        '/setup.py.owners',
+        '/web/page.ts',
+        '/web.owners/ada',
+    }
+    assert captured.in_use == []

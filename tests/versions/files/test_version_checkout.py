@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic_ai.messages import ToolCallPart
 
-from pydantic_deep import LocalBackend, StateBackend, create_deep_agent
+from pydantic_deep import CompositeBackend, LocalBackend, StateBackend, create_deep_agent
 from pydantic_deep.store import (
     Commit,
     Store,
@@ -62,6 +62,49 @@ async def test_stores_in_the_directory_are_not_versioned(tmp_path: Path) -> None
         assert sorted(entry.name for entry in await files.list_dir('/')) == ['a.txt', 'b.txt']
         await v0.checkout(force=True)
         assert {path.name for path in tmp_path.iterdir()} == databases
+
+
+@pytest.mark.parametrize('is_mounted', [False, True])
+async def test_open_store_stays_in_a_checkout_of_a_version_that_has_its_file(tmp_path: Path, is_mounted: bool) -> None:
+    """A store without its `.owners`, such as a copy, is a file like any other, and versions have it. After a program has
+    opened it, a checkout of such a version replaces neither the store nor its log, and the next checkout works too."""
+    root = tmp_path / 'work'
+    root.mkdir()
+    (root / 'agents.db').touch()
+    (root / 'agents.db-wal').write_text('an old log')
+    (root / 'other.db.owners').mkdir()
+    (root / 'other.db.owners/x').touch()
+    backend: LocalBackend | CompositeBackend = LocalBackend(root)
+    if is_mounted:
+        backend = CompositeBackend(StateBackend(), {'/work/': backend})
+    async with open_store('memory:') as store:
+        model = ScriptedModel('one', 'two')
+        agent = VersionedAgent(create_deep_agent(model), store)
+        old = await (await agent.create(backend=backend)).advance('one')
+        (root / 'agents.db-wal').unlink()  # SQLite would apply it to a store that is written again
+        url = f'sqlite:///{root}'
+        async with open_store(f'{url}/agents.db') as other, open_store(f'{url}/other.db'):
+            before = {path: path.stat().st_ino for path in root.rglob('*')}
+            new = await old.advance('two')
+            for version in (old, new, old):
+                await version.checkout()
+                assert {path: path.stat().st_ino for path in root.rglob('*')} == before
+            assert await other.versions() == []
+
+
+async def test_open_store_below_a_file_of_a_version_is_not_replaced(tmp_path: Path) -> None:
+    """A file of a version in the place of a directory with an open store is refused, and `force` does not change that."""
+    (tmp_path / 'data').write_text('a file')
+    async with open_store('memory:') as store:
+        agent = VersionedAgent(create_deep_agent(ScriptedModel('one', 'two')), store)
+        old = await (await agent.create(backend=LocalBackend(tmp_path))).advance('one')
+        (tmp_path / 'data').unlink()
+        (tmp_path / 'data').mkdir()
+        async with open_store(f'sqlite:///{tmp_path}/data/agents.db'):
+            await old.advance('two')
+            with pytest.raises(UnversionedChangesError, match=r'/data/agents\.db'):
+                await old.checkout(force=True)
+            assert (tmp_path / 'data/agents.db').is_file()
 
 
 async def test_crashed_checkout_is_known_to_the_checkout_of_another_version(tmp_path: Path) -> None:
