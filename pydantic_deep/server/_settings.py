@@ -207,7 +207,7 @@ def load_settings(path: Path | None = None, **arguments: object) -> ServerSettin
         raise InvalidSettingsError(f'{str(path)!r} cannot be read as TOML: {error}') from None
     except (ValidationError, SettingsError) as error:
         raise InvalidSettingsError(_explain(error)) from None
-    return ServerSettings(**loaded.model_dump())
+    return ServerSettings(**loaded.model_dump(exclude_unset=True))
 
 
 def _explain(error: ValidationError | SettingsError) -> str:

@@ -91,7 +91,7 @@ ServedMemoryOption = Annotated[
     typer.Option(
         '--memory/--no-memory',
         help='Let the agents remember across conversations, for each owner and agent separately, in the store. Needs '
-        'pydantic-ai-harness. Default: the setting `memory` or the key `memory` of the configuration, else off.',
+        'pydantic-ai-harness. Default: the setting `memory`, else the key `memory` of the configuration, else off.',
         show_default=False,
     ),
 ]
@@ -327,8 +327,8 @@ def load_server_settings(config: Path | None, overrides: Mapping[str, object]) -
 def with_configured_memory(
     settings: ServerSettings, config: Path | None, overrides: Mapping[str, object], configured: ServedConfiguration
 ) -> ServerSettings:
-    """Return the settings with a memory if the configuration files want one and no option decides."""
-    if overrides.get('memory') is None and configured.effective.memory:
+    """Return the settings with a memory if the configuration files want one, and neither an option nor the setting decides."""
+    if 'memory' not in settings.model_fields_set and configured.effective.memory:
         return load_server_settings(config, {**overrides, 'memory': True})
     return settings
 

@@ -81,12 +81,17 @@ def test_missing_extra_is_named(invoke: Invoke, monkeypatch: pytest.MonkeyPatch)
     assert "pip install 'versioned-deep-agents[mcp,server]'" in result.stderr
 
 
-@pytest.mark.parametrize('memory', [False, True])
+@pytest.mark.parametrize(
+    ('memory', 'setting', 'expected'), [(False, None, False), (True, None, True), (True, 'false', False)]
+)
 def test_configured_memory_is_used(
-    memory: bool, invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    memory: bool, setting: str | None, expected: bool, invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As for `serve`: no setting of a configuration file is ignored without a message."""
-    if memory:
+    """As for `serve`: no setting of a configuration file is ignored without a message, except that the server's own
+    setting is stronger: an operator who has switched the memory off keeps it off."""
+    if setting is not None:
+        monkeypatch.setenv('PYDANTIC_DEEP_SERVER_MEMORY', setting)
+    if expected:
         pytest.importorskip(
             'pydantic_ai_harness', reason='the harness pins pydantic-ai to an older release than this one'
         )
@@ -102,4 +107,4 @@ def test_configured_memory_is_used(
     variables = {'XDG_CONFIG_HOME': str(tmp_path)}
     result = invoke('mcp', '--store', 'memory:', model=ScriptedModel(), variables=variables)
     assert result.exit_code == 0, result.stderr
-    assert served == [memory]
+    assert served == [expected]
