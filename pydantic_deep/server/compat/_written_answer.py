@@ -240,7 +240,7 @@ class _Attempt:
         start, self._at = self._at, end
         try:
             return from_json(self._text[start:end])
-        except ValueError:  # pydantic refuses it in the output too, such as a lone surrogate
+        except (ValueError, TypeError):  # pydantic refuses it in the output too, such as a lone surrogate
             raise _UncertainError from None
 
     def _read_key(self) -> Generator[None, None, str]:
@@ -307,7 +307,8 @@ def _end_of_value(text: str, start: int) -> int | None:
         _, end = _DECODER.raw_decode(text, start)
     except (ValueError, RecursionError):
         return None
-    return end if text[start] in '{["' or end < len(text) else None
+    # The decoder ends a number before an incomplete fraction or exponent, such as `3.` or `1e-`.
+    return end if text[start] in '{["' or (end < len(text) and text[end] not in '.eE') else None
 
 
 def _raise(constant: str) -> NoReturn:

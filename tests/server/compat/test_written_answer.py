@@ -65,6 +65,10 @@ def test_strings_without_constraints_follow_as_they_are_written() -> None:
         ('{"any":NaN,', []),
         ('{"any":[NaN],', []),
         ('{"any":["\\ud83d"],', []),
+        ('{"any":["\ud83d"],', []),
+        ('{"any":3.25,"title":"', ['{"any":3.25', ',"title":"']),
+        ('{"any":-0.5e-3,"title":"', ['{"any":-0.0005', ',"title":"']),
+        ('{"any":3.,"title":"', []),
         ('{"title":"a\\ud83d and more than 12"', ['{"title":"', 'a']),
         ('{"title":"a\\x"}', ['{"title":"', 'a']),
         ('{"title":"a\nb"}', ['{"title":"', 'a']),
@@ -85,6 +89,7 @@ def test_only_what_is_valid_so_far_is_certain(text: str, certain: list[str]) -> 
         ({'type': 'array'}, '{"response": [1, {"a": 2}]}', '[1,{"a":2}]'),
         ({'type': 'string'}, '{"response": "a"}', '"a"'),
         ({'type': 'integer'}, '{"response": 12}', '12'),
+        ({'type': 'number'}, '{"response": 12.5}', '12.5'),
         ({'type': 'integer'}, '{"answer": 12}', ''),
         ({'type': 'integer'}, '[12]', ''),
         ({'$ref': '#/$defs/Item', '$defs': {'Item': ITEM}}, '{"n": 1}', '{"n":1}'),
@@ -103,6 +108,15 @@ def test_root_of_the_schema_may_be_anything(schema: dict[str, Any], text: str, c
 
 def test_nesting_that_python_cannot_parse_is_never_certain() -> None:
     assert parts('{"a":' + '[' * 200_000, {'type': 'object'}, size=50_000) == []
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False), st.integers(1, 4))
+def test_number_is_certain_only_as_a_whole(number: float, size: int) -> None:
+    """A piece of an answer may end before the fraction or the exponent of a number, or within them."""
+    assert (
+        ''.join(parts(f'{{"any":{number!r},"title":"a"}}', size=size))
+        == to_json({'any': number, 'title': 'a'}).decode()
+    )
 
 
 def test_large_answer_in_one_piece_is_certain_at_once() -> None:
