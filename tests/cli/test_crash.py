@@ -36,6 +36,24 @@ environment = Environment(models={'given': ScriptedModel(then=then)}, variables=
 CliRunner().invoke(app, ['run', 'Go', '--approvals=allow'], obj=environment)
 """
 
+FOREIGN_PROGRAM = """
+import asyncio, os
+from pydantic_deep import LocalBackend, VersionedAgent, create_deep_agent, open_store
+from pydantic_deep.testing import ScriptedModel, call
+
+def then(messages, info):
+    if len(messages) > 1:
+        os._exit(9)
+    return call('write_file', path='/new.txt', content='new')
+
+async def main():
+    async with open_store('sqlite:///{store}') as store:
+        agent = VersionedAgent(create_deep_agent(ScriptedModel(then=then), name='other'), store)
+        await (await agent.create(backend=LocalBackend('{directory}'))).advance('Go')
+
+asyncio.run(main())
+"""
+
 
 @pytest.fixture
 def crashed(work: Path, tmp_path: Path) -> None:
@@ -57,6 +75,18 @@ def test_resume_finishes_a_crashed_turn(invoke: Invoke, work: Path) -> None:
     assert (work / 'new.txt').read_text() == 'new'
     again = invoke('resume', '--approvals=allow', model=ScriptedModel())
     assert (again.exit_code, 'has pending approvals' in again.stderr) == (2, True)
+
+
+def test_resume_is_offered_only_for_turns_that_it_can_finish(invoke: Invoke, work: Path, tmp_path: Path) -> None:
+    """A turn without a step, and one of another program's agent, are listed without a command that would refuse them."""
+    program = CRASHING_PROGRAM.replace('len(messages) > 1', 'True')
+    subprocess.run([sys.executable, '-c', program, tmp_path / 'state', tmp_path / 'home'], cwd=work, check=False)
+    program = FOREIGN_PROGRAM.format(store=tmp_path / 'state/pydantic-deep/agents.db', directory=work)
+    assert subprocess.run([sys.executable, '-c', program], check=False).returncode == 9
+    listed = invoke('log')
+    assert listed.stderr.count('Suspended: the run of ') == 2
+    assert 'pydantic-deep resume' not in listed.stderr
+    assert 'has pending approvals' in invoke('resume', '--approvals=allow').stderr
 
 
 @pytest.mark.usefixtures('crashed')

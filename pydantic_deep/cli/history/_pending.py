@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
-from pydantic_deep.cli._metadata import DIRECTORY
+from pydantic_deep.cli._metadata import DIRECTORY, SETTINGS
 from pydantic_deep.cli.approvals._policy import NotPendingError, check_unanswered
 from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.store import ApprovalRecord, Store, VersionFilter, VersionRecord
@@ -40,9 +41,14 @@ async def find_resumable(revisions: Revisions) -> VersionRecord:
         for run in reversed(await suspended_runs(revisions.store)):
             record = None if run.version_id is None else await revisions.store.version(run.version_id)
             place = None if record is None or record.backend is None else workspace_key(record.backend)
-            if record is not None and place == revisions.workspace and can_finish(run, record):
+            if record is not None and place == revisions.workspace and is_own(record) and can_finish(run, record):
                 return record
         raise
+
+
+def is_own(record: VersionRecord) -> bool:
+    """Return whether the command line created a version, whose agent it can create again."""
+    return SETTINGS in json.loads(record.metadata)
 
 
 def can_finish(run: SuspendedRun, record: VersionRecord) -> bool:

@@ -17,6 +17,7 @@ from pydantic_deep.store import SqlStore, Store, VersionFilter, VersionRecord
 from pydantic_deep.versions import VISIBLE_KINDS, VersionedAgent, attempt_ids, suspended_runs, workspace_key
 from pydantic_deep.views import Difference, StoreReader, TurnLineages, Version
 
+from ._pending import can_finish, is_own
 from ._revisions import Revisions
 
 MAX_SEARCHED: Final = 1_000
@@ -172,7 +173,9 @@ class VersionReader:
             place = None if version is None or version.backend is None else workspace_key(version.backend)
             if everything or place == self.revisions.workspace:
                 at = 'a version that was deleted' if version is None else f'version {short_id(version.id)}'
-                finish = '' if version is None else f'Finish it with: pydantic-deep resume {short_id(version.id)}. '
+                finish = ''
+                if version is not None and is_own(version) and can_finish(run, version):
+                    finish = f'Finish it with: pydantic-deep resume {short_id(version.id)}. '
                 begun = run.started_at.isoformat(timespec='milliseconds')
                 text = (
                     f'Suspended: the run of {run.agent_name} of {begun} did not end. It is at {at}, and '
