@@ -74,13 +74,19 @@ async def load_conversation(state: ServerState, own: AuthorizedConversation) -> 
 
 
 async def unfinished_ids(state: ServerState, conversation_id: str) -> list[str]:
-    """Return the ids of the running and suspended runs of a conversation, oldest first."""
-    here = {run.id for run in state.runs.runs_in(conversation_id)}
+    """Return the ids of the queued, running and suspended runs of a conversation, oldest first."""
+    begun = await _begun_ids(state, conversation_id)
     stored = await state.store.runs(conversation_id=conversation_id, states=['running'])
-    return sorted(here | {run.id for run in stored})
+    return sorted(begun | {run.id for run in stored})
 
 
 async def running_ids(state: ServerState, conversation_id: str) -> list[str]:
-    """Return the ids of the running runs of a conversation, in any process, oldest first."""
-    here = {run.id for run in state.runs.runs_in(conversation_id)}
-    return sorted(here | {run.id for run in await load_running_runs(state.store, state.runs, conversation_id)})
+    """Return the ids of the queued and running runs of a conversation, in any process, oldest first."""
+    begun = await _begun_ids(state, conversation_id)
+    return sorted(begun | {run.id for run in await load_running_runs(state.store, state.runs, conversation_id)})
+
+
+async def _begun_ids(state: ServerState, conversation_id: str) -> set[str]:
+    """Return the ids of the runs of this process, and of those that wait for a worker, which the store has no runs of."""
+    waiting = [run for run in await state.store.queue.list(conversation_id=conversation_id) if run.state == 'queued']
+    return {run.id for run in state.runs.runs_in(conversation_id)} | {run.run_id for run in waiting}

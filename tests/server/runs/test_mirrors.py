@@ -30,6 +30,7 @@ from pydantic_deep.store import QueuedRunRecord, SqlStore, StoreUnavailableError
 from pydantic_deep.streaming import EndEvent, EventGroup, Frame, StartEvent, StreamEvent, encode_entry, frame_of
 from pydantic_deep.testing import Answer, ScriptedModel, call
 from tests.server.conftest import Client, Gate, Serve, Served, frames_in
+from tests.server.mcp.conftest import over_http
 
 pytestmark = pytest.mark.anyio
 
@@ -149,6 +150,21 @@ async def test_run_is_listed_with_its_node_on_every_door(fleet: Fleet, gate: Gat
     assert (running['state'], ended['state']) == ('running', 'complete')
     assert running['node'].endswith(f':{os.getpid()}')
     assert running['heartbeat_at'] is not None
+
+
+async def test_queued_run_is_found_in_its_conversation_on_every_door(fleet: Fleet) -> None:
+    """A client that lost the answer of its request must not begin the turn twice: after a restart, or at another process,
+    it finds the run that waits for a worker, over HTTP and with `log` of MCP."""
+    conversation, run = await fleet.begin()
+    for door, client in zip(fleet.doors, (fleet.first, fleet.second), strict=True):
+        assert (await client.get(f'/api/conversations/{conversation}')).json()['running'] == [run]
+        async with over_http(door, 'run') as tools:
+            logged = await tools.call_tool('log', {'conversation': conversation})
+            assert logged.structured_content is not None
+            assert logged.structured_content['active_runs'] == [run]
+    async with fleet.worker():
+        await fleet.end(run)
+    assert (await fleet.second.get(f'/api/conversations/{conversation}')).json()['running'] == []
 
 
 async def test_queued_run_is_cancelled_on_another_door(fleet: Fleet) -> None:
