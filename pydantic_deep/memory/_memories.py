@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -24,6 +25,9 @@ MAX_FILES: Final = 1_000
 
 MAX_REVISIONS: Final = 1_000
 """Maximum number of revisions to list."""
+
+MAX_SEGMENT_CHARS: Final = 200
+"""The longest segment of a path that pydantic-ai-harness accepts."""
 
 
 class UnknownMemoryError(DeepAgentError, LookupError):
@@ -109,8 +113,15 @@ class Memories:
 
 
 def _segment(name: str) -> str:
-    """Return a name as a segment of a path, with other characters than letters, digits and `_` as hex codes."""
-    return re.sub(rb'\W', lambda match: b'-%02x' % match[0][0], name.encode(errors='surrogateescape')).decode()
+    """Return a name as a segment of a path, with other characters than letters, digits and `_` as hex codes.
+
+    A long name ends with its digest, after two hyphens, which no other segment has.
+    """
+    data = name.encode(errors='surrogateescape')
+    segment = re.sub(rb'\W', lambda match: b'-%02x' % match[0][0], data).decode()
+    if len(segment) <= MAX_SEGMENT_CHARS:
+        return segment
+    return f'{segment[: MAX_SEGMENT_CHARS // 2]}--{hashlib.sha256(data).hexdigest()}'
 
 
 def _writer(ctx: RunContext[object]) -> dict[str, str]:

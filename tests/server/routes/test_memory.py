@@ -60,6 +60,18 @@ async def ask(client: Client, prompt: str, agent: str = 'analyst') -> dict[str, 
     return {**run.json(), 'conversation': made['id']}
 
 
+async def test_owners_with_long_names_have_memories_of_their_own(serve: Serve) -> None:
+    """A name of any length and script works, such as that of a login: its runs do not fail, and no other owner's memory has
+    the same paths."""
+    owners = ['x' * 300, 'x' * 299 + 'y', 'Александра Константиновна Преображенская, Санкт-Петербург']
+    async with serve(settings=SETTINGS) as served:
+        clients = [await client_of(served, owner) for owner in owners]
+        for number, client in enumerate(clients):
+            assert (await ask(client, f'Learn Secret of {number}'))['state'] == 'complete'
+        for number, client in enumerate(clients):
+            assert (await ask(client, 'What?'))['output'] == f'Secret of {number}'
+
+
 async def test_each_owner_has_a_memory_of_its_own_for_each_agent(serve: Serve) -> None:
     """What an agent remembers is in later conversations of the same owner, and never in those of another owner or agent."""
     async with serve(settings=SETTINGS) as served:
