@@ -41,6 +41,7 @@ from pydantic_deep.cli._metadata import DIRECTORY, SESSION
 from pydantic_deep.cli.approvals._policy import ApprovalMode
 from pydantic_deep.cli.turn._conversation import Conversation, PendingVersionError, open_conversation
 from pydantic_deep.cli.turn._failures import describe_failure
+from pydantic_deep.cli.turn._memory import check_memory, with_memory
 from pydantic_deep.cli.turn._runtime import Extras, Settings, check_runtime, create_runtime
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.store import Store, VersionRecord, new_id
@@ -271,6 +272,7 @@ class EditorAgent:
             ConfigurationError: A configuration file is invalid or not trusted.
             UnusableModelError: The model cannot be used.
             McpConfigError: An MCP server cannot be used.
+            UnusableMemoryError: A package is missing for the memory, or nothing is stored.
         """
         assert self._client is not None  # noqa: S101 - requests come by the connection
         directory = directory_of(cwd)
@@ -286,6 +288,8 @@ class EditorAgent:
             self.environment, settings, approvals=ApprovalMode.ask, own_agent=self.own_agent, extras=extras
         )
         await check_runtime(runtime)
+        check_memory(settings, is_persistent=self.is_persistent)
+        runtime = await with_memory(runtime, settings, self.store)
         conversation = open_conversation(runtime, settings, self.store, is_persistent=self.is_persistent)
         conversation.metadata = {**conversation.metadata, SESSION: id}
         runtime.backend.editor = open_editor_files(self._client, id, self._capabilities)

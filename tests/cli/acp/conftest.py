@@ -197,6 +197,7 @@ def connect(tmp_path: Path, clock: FakeClock) -> Connect:
         extras: Extras | None = None,
         own_agent: str | None = None,
         has_terminal: bool = False,
+        is_persistent: bool = True,
         **settings: Any,
     ) -> AsyncGenerator[FakeEditor]:
         environment = Environment(
@@ -223,6 +224,7 @@ def connect(tmp_path: Path, clock: FakeClock) -> Connect:
                     tasks=tasks,
                     own_agent=own_agent,
                     has_terminal=has_terminal,
+                    is_persistent=is_persistent,
                 )
                 tasks.start_soon(serve, agent, LineTransport(reader, writer))
                 client: Any = editor

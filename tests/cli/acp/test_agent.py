@@ -59,6 +59,23 @@ async def test_an_invalid_session_is_refused(connect: Connect, work: Path) -> No
             await cast('Any', editor.connection)._conn.send_request('session/prompt', {'sessionId': 1})
 
 
+async def test_agent_remembers_in_the_next_session(connect: Connect, work: Path) -> None:
+    """With `--memory`, or the key of the configuration, the agent of an editor has the memory of the command line."""
+    pytest.importorskip('pydantic_ai_harness', reason='the harness pins pydantic-ai to an older release than this one')
+    model = ScriptedModel(call('write_memory', content='Drinks tea.'), 'Noted.', 'Tea!')
+    async with connect(model, memory=True) as editor:
+        await editor.prompt(await editor.open(work), 'I drink tea.')
+        await editor.prompt(await editor.open(work), 'What do I drink?')
+    assert 'Drinks tea.' in str(model.requests[-1].messages)
+
+
+async def test_memory_without_a_store_is_refused(connect: Connect, work: Path) -> None:
+    """As at a terminal, a memory that would be lost at the end is an error, and not ignored."""
+    async with connect(ScriptedModel(), memory=True, is_persistent=False) as editor:
+        with pytest.raises(RequestError, match='--no-store stores nothing'):
+            await editor.open(work)
+
+
 async def test_load_replays_the_dialogue(connect: Connect, work: Path) -> None:
     """Loading sends prompts with images, thoughts, calls with results, answers and the plan, before its response."""
     model = ScriptedModel(call('write_todos', todos=PLAN), [ThinkingPart('Hm.'), READ], 'Seen.', 'Second.')
