@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import anyio
@@ -16,6 +17,7 @@ from pydantic_deep.budgets import Budget, Budgets
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli.approvals._policy import ApprovalMode, interrupt_on
 from pydantic_deep.cli.configuration._effective import DEFAULT, ConfigOptions, Effective, load_configuration
+from pydantic_deep.cli.configuration._schema import ConfigurationError
 from pydantic_deep.cli.render._terminal_text import escape_invisible
 from pydantic_deep.cli.turn._models import choose_model, open_model
 from pydantic_deep.cli.turn._runtime import Extras, Output, open_mcp_servers, open_web
@@ -73,14 +75,32 @@ class ServedConfiguration:
         for name in self.own_servers:
             key = f'mcp_servers.{name}'
             yield f'Not used: {key} ({sources[key]}). It starts `pydantic-deep mcp`, so the agents would call themselves.'
-        own = [name for name in sources if name.startswith(('skills.', 'rules.')) and not self._is_remote(name)]
+        own = [name for name in sources if name.startswith(('skills.', 'rules.')) and not self._is_shared(name)]
         if has_own_agents and own:
             found = ', '.join(f'{name} ({sources[name]})' for name in own)
             yield f'Not used: {found}. Agents that --agents names have their own rules and skills.'
+        if has_own_agents and sources['model'] == '--model':
+            yield 'Not used: --model. Agents that --agents names have their own models.'
 
-    def _is_remote(self, key: str) -> bool:
-        """Return whether a key is the rule for tools of MCP servers that need no approval."""
-        return key.removeprefix('rules.') in self.extras.allow
+    def check(self, *, has_own_agents: bool) -> None:
+        """Check that no rule without effect limits one with effect.
+
+        Raises:
+            ConfigurationError: The served agents would call a tool without approval for which a rule asks or denies.
+        """
+        for name in self.effective.rules if has_own_agents else ():
+            pattern = next((pattern for pattern in self.extras.allow if fnmatchcase(name, pattern)), None)
+            if pattern is not None and name not in self.extras.allow:
+                raise ConfigurationError(
+                    f'{self.effective.sources[f"rules.{name}"]}: {f"rules.{name}"!r} does not apply to agents that --agents '
+                    f'names, and {f"rules.{pattern}"!r} would let them call this tool without approval. Name the tools '
+                    'that need none instead.'
+                )
+
+    def _is_shared(self, key: str) -> bool:
+        """Return whether a key is the rule for tools of MCP servers that need no approval, or for domains of the web."""
+        name = key.removeprefix('rules.')
+        return name in self.extras.allow or (name == 'web_fetch' and self.effective.web)
 
 
 def load_served_configuration(
@@ -129,6 +149,11 @@ def _starts_mcp_server(server: McpServer) -> bool:
 
 
 def print_ignored(configuration: ServedConfiguration, *, has_own_agents: bool) -> None:
-    """Print which settings have no effect, to standard error."""
+    """Print which settings have no effect, to standard error.
+
+    Raises:
+        ConfigurationError: The agents would call a tool without approval for which a rule asks or denies.
+    """
+    configuration.check(has_own_agents=has_own_agents)
     for line in configuration.ignored(has_own_agents=has_own_agents):
         typer.echo(escape_invisible(line), err=True)

@@ -173,6 +173,44 @@ def test_rules_of_mcp_servers_apply_to_agents_from_python(
     assert 'Not used' not in result.stderr
 
 
+@pytest.mark.parametrize('rule', ['true', '{deny = ["*"]}'])
+@pytest.mark.parametrize('command', COMMANDS)
+def test_rule_without_effect_does_not_leave_a_tool_without_approval(
+    invoke: Invoke, start: Invoke, work: Path, served: Served, command: tuple[str, ...], rule: str
+) -> None:
+    """A pattern that lets tools run has an effect on agents from Python, and the rule that takes one of them out of it has
+    none. So this is an error and not a line that nobody reads. The configured agent has both rules."""
+    (work / 'pydantic-deep.toml').write_text(
+        f'[rules]\n"shop_*" = false\nshop_pay = {rule}\n'
+        f'[mcp_servers.shop]\ncommand = {sys.executable!r}\nargs = ["-c", ""]\n'
+    )
+    invoke('config', 'trust', '--yes')
+    result = start(*command)
+    if '--agents' not in command:
+        assert result.exit_code == 0, result.stderr
+        return
+    assert (result.exit_code, served.outputs) == (2, [])
+    assert "'rules.shop_pay' does not apply to agents that --agents names" in result.stderr
+
+
+def test_model_option_without_effect_is_named(start: Invoke, served: Served) -> None:
+    """Agents from Python have their own models; the option says so, as it would seem to replace them."""
+    own = start('serve', '--agents', 'configured_fleet:agent', '--model', 'given').stderr
+    assert 'Not used: --model. Agents that --agents names have their own models.' in own
+    assert 'Not used' not in start('serve', '--model', 'given').stderr
+
+
+def test_domains_of_the_web_apply_to_agents_from_python(
+    invoke: Invoke, start: Invoke, work: Path, served: Served
+) -> None:
+    """The domains of `rules.web_fetch` belong to the web, which all agents have, so they are not named as unused."""
+    (work / 'pydantic-deep.toml').write_text('web = true\n[rules]\nweb_fetch = {allow = ["python.org"]}\n')
+    invoke('config', 'trust', '--yes')
+    result = start('serve', '--agents', 'configured_fleet:agent')
+    assert result.exit_code == 0, result.stderr
+    assert 'Not used' not in result.stderr
+
+
 @pytest.mark.parametrize(
     'server',
     [
