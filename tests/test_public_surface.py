@@ -988,6 +988,7 @@ def test_every_public_name_is_listed() -> None:
                 'SupportsPatch',
                 'SupportsStreamedPatch',
                 'SupportsTracking',
+                'names_in_use',
             ],
             'pydantic_deep_backends.wrapper': ['WrapperBackend'],
         }

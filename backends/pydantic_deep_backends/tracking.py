@@ -7,6 +7,7 @@ are paths of trees: they start at the root of the files, wherever that is mounte
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol, TypeAlias, runtime_checkable
@@ -183,3 +184,14 @@ class SupportsStreamedPatch(Protocol):
             MissingBlobError: The chunks have another digest; the old file is intact.
         """
         ...
+
+
+def names_in_use(entries: Collection[os.DirEntry[str]]) -> list[str]:
+    """Return the names of the databases in a directory that programs have open, and of what belongs to them."""
+    owners = [entry.name for entry in entries if entry.name.endswith(IN_USE_SUFFIX)]
+    if not owners:
+        return []
+    marks = {entry.name for entry in entries if entry.is_dir(follow_symlinks=False)}.intersection(owners)
+    files = {entry.name for entry in entries if entry.is_file(follow_symlinks=False)}
+    found = [name for mark in marks if (name := mark.removesuffix(IN_USE_SUFFIX)) in files and '\n' not in name]
+    return [f'{name}{suffix}' for name in found for suffix in ('', '-wal', '-shm', '-journal', IN_USE_SUFFIX)]

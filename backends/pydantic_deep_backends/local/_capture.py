@@ -27,11 +27,11 @@ from pydantic_deep_backends.files._operations import (
 from pydantic_deep_backends.paths import display_path, path_parts
 from pydantic_deep_backends.tracking import (
     IGNORE_FILE,
-    IN_USE_SUFFIX,
     MAX_WHOLE_BYTES,
     STREAMED_BYTES,
     DirectoryRules,
     OmittedFile,
+    names_in_use,
 )
 from pydantic_deep_backends.trees._nodes import FileVersion, digest_of
 from pydantic_deep_backends.trees._tree import Tree
@@ -227,7 +227,7 @@ class DirectoryCapture:
         prefix = path_from(parts) if parts else ''
         if any(entry.name == IGNORE_FILE for entry in entries):
             rules = self._with_ignore_file(rules, descriptor)
-        databases = _names_in_use(entries)
+        databases = names_in_use(entries)
         self.in_use += (f'{prefix}/{name}' for name in databases)
         rules = _without_names(rules, databases)
         self._memory.rules[parts] = rules
@@ -326,17 +326,6 @@ def _scope(path: str) -> str:
         return path_from(path_parts(path)[:1])
     parent, _, name = path.rpartition('/')
     return (parent or '/') if name == IGNORE_FILE else path
-
-
-def _names_in_use(entries: Collection[os.DirEntry[str]]) -> list[str]:
-    """Return the names of the databases in a directory that programs have open, and of what belongs to them."""
-    owners = [entry.name for entry in entries if entry.name.endswith(IN_USE_SUFFIX)]
-    if not owners:
-        return []
-    marks = {entry.name for entry in entries if entry.is_dir(follow_symlinks=False)}.intersection(owners)
-    files = {entry.name for entry in entries if entry.is_file(follow_symlinks=False)}
-    found = [name for mark in marks if (name := mark.removesuffix(IN_USE_SUFFIX)) in files and '\n' not in name]
-    return [f'{name}{suffix}' for name in found for suffix in ('', '-wal', '-shm', '-journal', IN_USE_SUFFIX)]
 
 
 def _without_names(rules: DirectoryRules, names: Collection[str]) -> DirectoryRules:

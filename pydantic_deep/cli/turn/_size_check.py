@@ -1,4 +1,4 @@
-"""The check that a directory is small enough for versions, which read all files that `.gitignore` does not exclude."""
+"""The check that a directory is small enough for versions, which read all files that `.gitignore` does not exclude, except open databases."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import anyio.to_thread
 
 from pydantic_deep.versions import GitignoreRules
 from pydantic_deep_backends import LocalBackend
-from pydantic_deep_backends.tracking import IGNORE_FILE, DirectoryRules
+from pydantic_deep_backends.tracking import IGNORE_FILE, DirectoryRules, names_in_use
 
 MAX_FILES = 50_000
 """Maximum number of files. Reading as many takes some seconds at the start of a conversation."""
@@ -44,9 +44,10 @@ def _sizes(directory: Path, rules: DirectoryRules) -> Iterator[int]:
             rules = rules.with_ignore_file((directory / IGNORE_FILE).read_bytes())
     except OSError:
         return
+    in_use = names_in_use(entries)
     for entry in entries:
         is_dir = entry.is_dir(follow_symlinks=False)
-        if rules.leaves_out(entry.name, is_dir=is_dir):
+        if entry.name in in_use or rules.leaves_out(entry.name, is_dir=is_dir):
             continue
         if is_dir:
             yield from _sizes(directory / entry.name, rules.below(entry.name))

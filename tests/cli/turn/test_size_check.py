@@ -13,6 +13,7 @@ from typer.testing import Result
 from pydantic_deep import LocalBackend
 from pydantic_deep.cli.turn import _size_check
 from pydantic_deep.cli.turn._size_check import fits_in_versions
+from pydantic_deep.store import open_store
 from pydantic_deep.testing import ScriptedModel, call
 
 pytestmark = pytest.mark.anyio
@@ -48,6 +49,12 @@ async def test_size_check_counts_only_versioned_files(work: Path) -> None:
     assert await fits_in_versions(backend, max_files=3, max_bytes=33)
     assert not await fits_in_versions(backend, max_files=2, max_bytes=33)
     assert not await fits_in_versions(backend, max_files=3, max_bytes=32)
+
+
+async def test_size_check_does_not_count_a_store_in_the_directory(work: Path) -> None:
+    """The store of the versions may be in the directory. No version contains it, so its size ends none."""
+    async with open_store(f'sqlite:///{work}/agents.db'):
+        assert await fits_in_versions(LocalBackend(work), max_files=2, max_bytes=100)
 
 
 async def test_unreadable_directory_counts_as_empty(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
