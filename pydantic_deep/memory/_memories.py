@@ -69,8 +69,7 @@ class Memories:
 
     async def current(self) -> list[MemoryRevision]:
         """Return the latest revision of each existing file, the notebook first."""
-        paths = await self.files.list_paths(self._path(''), limit=MAX_FILES)
-        found = [revision for path in paths for revision in await self.files.history(path, limit=1)]
+        found = await self.files.current(self._path(''), limit=MAX_FILES)
         return sorted(found, key=lambda revision: (self.name_of(revision) != MAIN_FILE, revision.path))
 
     async def history(self, name: str) -> list[MemoryRevision]:

@@ -188,19 +188,22 @@ class VersionedMemory:
         """
         return await self._mutate(path, None, expected_version, None, operation)
 
-    async def list_paths(self, prefix: str = '', *, limit: int) -> list[str]:
-        """Return the paths of existing files with this prefix, in order. Called by `Memory`."""
+    async def current(self, prefix: str = '', *, limit: int) -> list[MemoryRevision]:
+        """Return the latest revisions of existing files whose paths have this prefix, in the order of their paths."""
         where = {'path': Prefix(prefix), 'is_latest': True, 'is_deleted': False}
-        paths: list[str] = []
+        found: list[MemoryRevision] = []
         cursor: str | None = None
-        while len(paths) < limit:
-            size = min(limit - len(paths), 1000)
-            page = await self._rows.list(where, order_by='path', limit=size, cursor=cursor)
-            paths += [revision.path for revision in page.items]
+        while len(found) < limit:
+            page = await self._rows.list(where, order_by='path', limit=min(limit - len(found), 1000), cursor=cursor)
+            found += page.items
             cursor = page.cursor
             if cursor is None:
                 break
-        return paths
+        return found
+
+    async def list_paths(self, prefix: str = '', *, limit: int) -> list[str]:
+        """Return the paths of existing files with this prefix, in order. Called by `Memory`."""
+        return [revision.path for revision in await self.current(prefix, limit=limit)]
 
     async def _latest(self, path: str) -> MemoryRevision | None:
         page = await self._rows.list({'path': path, 'is_latest': True}, limit=1)

@@ -23,7 +23,7 @@ from pydantic_ai_harness.memory import (
 )
 
 from pydantic_deep import DeepAgentDeps, VersionedAgent, create_deep_agent
-from pydantic_deep.memory import RevisionNotFoundError, VersionedMemory
+from pydantic_deep.memory import Memories, RevisionNotFoundError, VersionedMemory
 from pydantic_deep.store import Store, open_store
 from pydantic_deep.testing import ScriptedModel, call
 
@@ -154,6 +154,24 @@ async def test_paths_are_listed_by_prefix_in_order(memory: VersionedMemory, monk
     monkeypatch.setattr(memory._rows, 'list', one_by_one)  # pyright: ignore[reportPrivateUsage]
     assert await memory.list_paths(limit=10) == ['a/1', 'a/2', 'ab/1', 'b/x']
     assert await memory.list_paths(limit=3) == ['a/1', 'a/2', 'ab/1']
+
+
+async def test_current_files_are_read_with_one_query(memory: VersionedMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many files an agent has, `current`, which has their contents, makes one query of the database."""
+    for name in ('one.md', 'MEMORY.md', 'two.md'):
+        await memory.write(f'ada/main/{name}', name, expected_version=None)
+    await memory.write('ada/other/three.md', 'three', expected_version=None)
+    listed = memory._rows.list  # pyright: ignore[reportPrivateUsage]
+    queries: list[object] = []
+
+    async def counted(where: object, **options: object) -> object:
+        queries.append(where)
+        return await listed(where, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(memory._rows, 'list', counted)  # pyright: ignore[reportPrivateUsage]
+    found = await Memories(files=memory, owner='ada').current()
+    assert [revision.content for revision in found] == ['MEMORY.md', 'one.md', 'two.md']
+    assert len(queries) == 1
 
 
 async def test_restore_writes_an_earlier_revision_as_the_latest(memory: VersionedMemory) -> None:
