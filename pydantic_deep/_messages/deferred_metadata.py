@@ -58,6 +58,8 @@ class Preview(_Model):
     """Suggested answers to a question. Other answers are possible."""
     fields: tuple[FormField, ...] = ()
     """The fields of a question that has a form. The answer is an object with their values, or a text."""
+    has_form: bool = False
+    """Whether an answer has to fit the fields. A question with a form without fields asks for consent."""
     link: str = ''
     """The address that a question asks the person to open; empty if there is none."""
     diff: DiffView | None = None

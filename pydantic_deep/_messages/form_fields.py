@@ -35,6 +35,9 @@ _KINDS: Final[dict[str, FieldKind]] = {'integer': 'integer', 'number': 'number',
 _EMAIL: Final = re.compile(r'[^@\s]+@[^@\s]+')
 """Matches texts that may be addresses. Whether there is a mailbox, only a mail shows."""
 
+CONSENT: Final = 'Continue'
+"""The answer to a question without fields."""
+
 FLAG_CHOICES: Final = ('Yes', 'No')
 """Suggested answers to a question with one flag."""
 
@@ -128,8 +131,13 @@ def read_answer(fields: Sequence[FormField], answer: JsonValue) -> dict[str, Jso
     Numbers, flags and choices may be texts, as a person writes them.
 
     Raises:
-        ValueError: The answer does not fit the fields.
+        ValueError: The answer does not fit the fields. Without fields, any answer but `CONSENT` and an empty object may
+            mean that the person does not consent.
     """
+    if not fields:
+        if answer != {} and str(answer).strip().casefold() != CONSENT.casefold():
+            raise ValueError(f'Answer {CONSENT!r} to agree, or decline.')
+        return {}
     by_name = {name: field for field in fields for name in (field.name, visible(field.name, one_line=True))}
     given = _given(fields, answer)
     if unknown := given.keys() - by_name.keys():
@@ -150,7 +158,7 @@ def read_answer(fields: Sequence[FormField], answer: JsonValue) -> dict[str, Jso
 def suggested_answers(fields: Sequence[FormField]) -> tuple[str, ...]:
     """Return suggested answers to a question: the choices of its only field, and `Continue` if it has no fields."""
     if not fields:
-        return ('Continue',)
+        return (CONSENT,)
     if len(fields) > 1:
         return ()
     return {'flag': FLAG_CHOICES, 'choice': fields[0].shown_choices}.get(fields[0].kind, ())

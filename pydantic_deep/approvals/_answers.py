@@ -104,7 +104,7 @@ def _check(id: str, decision: object, pending: Mapping[str, PendingApproval]) ->
         )
     _check_content(id, decision)
     preview = pending[id].preview
-    if isinstance(decision, Respond) and preview is not None and preview.fields:
+    if isinstance(decision, Respond) and preview is not None and preview.has_form:
         try:
             read_answer(preview.fields, decision.content)
         except ValueError as error:

@@ -63,6 +63,7 @@ class Question(_Model):
             text=f'The MCP server {server!r} asks:\n{self.message}',
             choices=suggested_answers(self.fields),
             fields=self.fields,
+            has_form=True,
             link=self.url or '',
         )
 
@@ -74,7 +75,7 @@ class Question(_Model):
         """
         if answer.is_declined:
             return Response(action='decline')
-        content = read_answer(self.fields, answer.content) if self.fields else {}
+        content = read_answer(self.fields, answer.content)
         return Response(action='accept', content=None if self.url else content)
 
 

@@ -119,6 +119,19 @@ async def test_wrong_answer_is_refused_and_the_question_stays(make_server: MakeS
     assert dialogue.results == [BOOKED]
 
 
+@pytest.mark.parametrize('answer', ['No', 'cancel', '', False, {'agree': False}])
+async def test_question_without_fields_is_agreed_to_only_by_its_choice(make_server: MakeServer, answer: Any) -> None:
+    """A question that only asks for consent has no other answer than that one: a person who writes `No` does not agree, and
+    the question stays pending."""
+    dialogue = Dialogue(shop(make_server), call('shop_book'), 'done')
+    (first,) = await dialogue.go()
+    (second,) = await dialogue.answer({first.id: Respond('2')})
+    with pytest.raises(InvalidDecisionError, match=r"is not valid\. Answer 'Continue' to agree, or decline\."):
+        await dialogue.answer({second.id: Respond(answer)})
+    await dialogue.answer({second.id: Respond(' continue')})
+    assert dialogue.results == [BOOKED]
+
+
 async def test_wrong_answer_that_was_not_checked_is_asked_again(make_server: MakeServer) -> None:
     """An answer that bypasses `answer_approvals` does not reach the server either, and the call is not lost."""
     dialogue = Dialogue(shop(make_server), call('shop_book'), 'done')

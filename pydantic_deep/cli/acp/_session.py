@@ -229,7 +229,7 @@ class EditorSession(ChatSession):
         if question is not None and tip is not None and question.id in [call.id for call in tip.pending]:
             if images:
                 self.warn('An answer to a question is a text. The images were not sent.')
-            if question.preview is not None and question.preview.fields:
+            if question.preview is not None and question.preview.has_form:
                 try:
                     read_answer(question.preview.fields, text)
                 except ValueError as error:

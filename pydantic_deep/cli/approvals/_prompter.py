@@ -171,7 +171,7 @@ class _CallPrompt:
             if not typed:
                 return Deny(DECLINED_REASON)
             answer = _chosen(typed, choices)
-            if not preview.fields or self._read(preview.fields, answer) is not None:
+            if not preview.has_form or self._read(preview.fields, answer) is not None:
                 return Respond(answer)
 
     async def _fill_in(self, fields: Sequence[FormField]) -> Decision:

@@ -465,9 +465,10 @@ def test_question_of_a_server_with_one_field_repeats_until_the_answer_fits(
     invoke: Invoke, make_terminal: MakeTerminal, mcp_file: Path
 ) -> None:
     """A wrong answer is explained and asked again. A question with an address shows the link."""
-    terminal = make_terminal('y', 'many', '2', '1')
+    terminal = make_terminal('y', 'many', '2', 'no', '1')
     model = ScriptedModel(call('shop_book'), echo_results)
     ran = invoke('run', 'Go', '--mcp-config', str(mcp_file), model=model, terminal=terminal)
     assert "'content': {'count': 2}" in ran.stdout
     assert "The field 'count' does not accept 'many'" in terminal.shown
     assert 'link: https://pay.example/1' in terminal.shown
+    assert "Answer 'Continue' to agree, or decline." in terminal.shown
