@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from pydantic_ai import RunContext
 
 from pydantic_deep.errors import DeepAgentError
+from pydantic_deep.repository import InvalidQuestionError
 from pydantic_deep.store import Store
 
 from ._versioned_memory import MemoryRevision, RevisionNotFoundError, VersionedMemory
@@ -78,7 +79,10 @@ class Memories:
         Raises:
             UnknownMemoryError: There is no such file.
         """
-        found = await self.files.history(self._path(name), limit=MAX_REVISIONS)
+        try:
+            found = await self.files.history(self._path(name), limit=MAX_REVISIONS)
+        except InvalidQuestionError:  # the name has NUL or half a character, so no file has it
+            found = []
         if not found:
             known = ', '.join(map(self.name_of, await self.current()))
             raise UnknownMemoryError(f'There is no memory file {name!r}. Files: {known or "none yet"}.')

@@ -91,7 +91,9 @@ async def test_each_owner_has_a_memory_of_its_own_for_each_agent(serve: Serve) -
         written_by = {'conversation_id': learned['conversation'], 'run_id': learned['id'], 'by': None}
         assert written_by.items() <= revision.items()
         assert (await ada_s.get(f'{MEMORY}/MEMORY.md')).status_code == 404
-        assert (await ada.get(f'{MEMORY}/../../bob/analyst/MEMORY.md')).status_code == 404
+        for name in ('../../bob/analyst/MEMORY.md', 'MEMORY.md%00', '%ED%B2%80'):
+            assert (await ada.get(f'{MEMORY}/{name}')).status_code == 404
+            assert (await ada.post(f'{MEMORY}/{name}', json={})).status_code == 404
 
 
 async def test_worker_gives_runs_the_memory_of_their_owner(store: SqlStore, agents: Mapping[str, AnyAgent]) -> None:
