@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pydantic_deep.streaming import EndEvent, ErrorEvent
+from pydantic_deep.versions import MergeSide
 from pydantic_deep.views import Version
 
 
@@ -83,7 +84,7 @@ class CheckoutReport:
 
 @dataclass(frozen=True, kw_only=True)
 class MergeConflict:
-    """A file with conflicting changes, which only a person can resolve."""
+    """A file with conflicting changes for which no side was chosen."""
 
     path: str
     """The path of the file."""
@@ -99,6 +100,8 @@ class MergeReport:
     """The new version; `null` if none was created."""
     conflicts: list[MergeConflict]
     """The conflicts that prevented the merge."""
+    choices: dict[str, MergeSide] = field(default_factory=dict[str, MergeSide])
+    """The side whose version of a conflicting file was kept, by path."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -70,8 +70,8 @@ class MergeConflictError(DeepAgentError):
         named = ', '.join(f'{conflict.path} ({conflict.kind})' for conflict in self.conflicts[:10])
         more = f' and {len(conflicts) - 10} more' if len(conflicts) > 10 else ''
         super().__init__(
-            f'Both versions changed {named}{more}. Change one side with another turn, then merge again. '
-            'Nothing was stored.'
+            f'Both versions changed {named}{more}. Choose a side for each with `choices`, or change one side '
+            'with another turn and merge again. Nothing was stored.'
         )
 
 

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from functools import partial
+from typing import get_args
 
 from rich.text import Text
 
-from pydantic_deep.cli.history._changes import check_branch_name, check_out, merge_versions, rewind_to
+from pydantic_deep.cli.history._changes import (
+    check_branch_name,
+    check_out,
+    merge_versions,
+    parse_choices,
+    rewind_to,
+)
 from pydantic_deep.cli.history._pending import check_pending, find_resumable
 from pydantic_deep.cli.render._detail_view import render_difference
 from pydantic_deep.cli.render._ids import short_id
@@ -16,7 +24,7 @@ from pydantic_deep.cli.render._reports import describe_checkout, describe_merge,
 from pydantic_deep.cli.render._wrapping import print_lines
 from pydantic_deep.cli.turn._runner import recover_turn, resume_turn
 from pydantic_deep.store import VersionRecord
-from pydantic_deep.versions import UnversionedChangesError
+from pydantic_deep.versions import MergeSide, UnversionedChangesError
 from pydantic_deep.views import TurnLineages
 
 from ._picker import pick
@@ -106,9 +114,16 @@ async def _select(chat: ChatSession, record: VersionRecord) -> None:
 
 
 async def _merge(chat: ChatSession, arguments: Sequence[str]) -> None:
-    theirs = await chat.reader.revisions.find(arguments[0])
-    merged = await merge_versions(chat.reader, chat.tip().record, theirs)
-    chat.print(*map(Text, describe_merge(merged)))
+    name, *texts = arguments
+    try:
+        sides = shlex.split(''.join(texts))
+    except ValueError as error:
+        raise WrongVerbError(f'The sides cannot be read: {error}.') from None
+    side = next((side for side in get_args(MergeSide) if f'--{side}' in sides), None)
+    choices = parse_choices([text for text in sides if text != f'--{side}'])
+    theirs = await chat.reader.revisions.find(name)
+    merged = await merge_versions(chat.reader, chat.tip().record, theirs, side=side, choices=choices)
+    chat.print(*map(Text, describe_merge(merged, command=' '.join(('/merge', *arguments)), choose='')))
     if merged.version is None:
         return
     record = await chat.reader.store.version(merged.version.id)
@@ -170,7 +185,7 @@ VERSION_VERBS = (
     ),
     Verb(
         name='merge',
-        arguments='VERSION',
+        arguments='VERSION [SIDE…]',
         summary='merge the files of a version into this conversation',
         run=_merge,
         completion='version',

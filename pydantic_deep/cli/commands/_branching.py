@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +12,7 @@ import typer
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli._schemas import CheckoutReport, MergeReport
 from pydantic_deep.cli.approvals._policy import ApprovalMode
-from pydantic_deep.cli.history._changes import check_out, merge_versions, rewind_to
+from pydantic_deep.cli.history._changes import check_out, merge_versions, parse_choices, rewind_to
 from pydantic_deep.cli.history._reader import VersionReader
 from pydantic_deep.cli.render._ids import HEAD, short_id
 from pydantic_deep.cli.render._reports import describe_checkout, describe_merge, describe_unversioned
@@ -124,25 +125,43 @@ def _merge(
     theirs: Annotated[
         str, typer.Argument(metavar='B', help='The version whose files are merged in.', autocompletion=complete_version)
     ],
+    keep_ours: Annotated[bool, typer.Option('--ours', help='Keep the files of A where the changes conflict.')] = False,
+    keep_theirs: Annotated[
+        bool, typer.Option('--theirs', help='Take the files of B where the changes conflict.')
+    ] = False,
+    choose: Annotated[
+        list[str] | None,
+        typer.Option(
+            '--choose',
+            metavar='PATH=SIDE',
+            help='Decide the conflict of one file, such as `/title.md=theirs`. The side is `ours` or `theirs`. Can be '
+            'repeated, and takes precedence over --ours and --theirs.',
+        ),
+    ] = None,
     directory: VersionsDirectoryOption = Path(),
     store: StoreOption = None,
     json: DocumentOption = False,
 ) -> None:
     """Create a version with the changes that both made since their common ancestor. The directory does not change.
 
-    If A contains B already, no version is created. If their changes conflict, no version is created and the exit
-    code is 1.
+    If A contains B already, no version is created. If their changes conflict and you choose no side, the conflicts are
+    listed, no version is created, and the exit code is 1.
     """
+    if keep_ours and keep_theirs:
+        raise typer.BadParameter('choose one of --ours and --theirs.')
+    side = 'ours' if keep_ours else 'theirs' if keep_theirs else None
 
     async def work(reader: VersionReader) -> MergeReport:
+        choices = parse_choices(choose or ())
         one, other = [await reader.revisions.find(name) for name in (ours, theirs)]
-        return await merge_versions(reader, one, other)
+        return await merge_versions(reader, one, other, side=side, choices=choices)
 
     merged = read(context, directory, store, work, writes=True)
     if json:
         print_document(merged)
     else:
-        _print_lines(describe_merge(merged), err=bool(merged.conflicts))
+        command = shlex.join(['pydantic-deep', 'merge', ours, theirs, *(f'--choose={text}' for text in choose or ())])
+        _print_lines(describe_merge(merged, command=command, choose='--choose '), err=bool(merged.conflicts))
         if merged.version is not None:
             typer.echo(f'To check out its files: pydantic-deep checkout {short_id(merged.version.id)}')
     raise typer.Exit(1 if merged.conflicts else 0)

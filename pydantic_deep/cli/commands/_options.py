@@ -22,6 +22,7 @@ from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli._schemas import TaskResult
 from pydantic_deep.cli.approvals._policy import ApprovalMode, NotPendingError
 from pydantic_deep.cli.configuration._schema import ConfigurationError
+from pydantic_deep.cli.history._changes import WrongMergeSideError
 from pydantic_deep.cli.history._reader import VersionReader
 from pydantic_deep.cli.history._revisions import Revisions, UnknownVersionError
 from pydantic_deep.cli.history._store import NO_STORE, UnusableStoreError, choose_store, open_chosen_store
@@ -51,6 +52,7 @@ from pydantic_deep.mcp import McpConfigError
 from pydantic_deep.memory import UnknownMemoryError
 from pydantic_deep.store import BranchExistsError
 from pydantic_deep.streaming import EndEvent, ErrorEvent
+from pydantic_deep.versions import InvalidMergeChoiceError
 from pydantic_deep_backends import BackendUnavailableError, ScanLimitError
 
 from ._completion import complete_model, complete_version
@@ -102,6 +104,7 @@ USAGE_ERRORS = (
     ConfigurationError,
     ForeignVersionError,
     InvalidAgentsError,
+    InvalidMergeChoiceError,
     McpConfigError,
     NotPendingError,
     UnknownVersionError,
@@ -109,6 +112,7 @@ USAGE_ERRORS = (
     UnusableMemoryError,
     UnusableStoreError,
     UnusableWebError,
+    WrongMergeSideError,
     PendingVersionError,
 )
 """Errors that exit with `USAGE_ERROR_CODE`."""

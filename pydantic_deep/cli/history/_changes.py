@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import get_args
+
 from pydantic_deep.cli._schemas import CheckoutReport, MergeConflict, MergeReport
 from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.store import BranchExistsError, VersionFilter, VersionRecord
-from pydantic_deep.versions import VISIBLE_KINDS, MergeConflictError, workspace_key
+from pydantic_deep.versions import VISIBLE_KINDS, MergeConflictError, MergeSide, workspace_key
 from pydantic_deep.views import Version
 from pydantic_deep_backends import LocalBackend
 
@@ -16,6 +19,10 @@ from ._revisions import UnknownVersionError
 
 class IncompleteCheckoutError(DeepAgentError):
     """The operating system refused to write some files of a version."""
+
+
+class WrongMergeSideError(DeepAgentError, ValueError):
+    """A choice of the side of a conflict is not of the form `PATH=SIDE`."""
 
 
 async def rewind_to(reader: VersionReader, record: VersionRecord) -> CheckoutReport:
@@ -52,25 +59,57 @@ async def check_out(reader: VersionReader, record: VersionRecord, *, force: bool
     return CheckoutReport(version=await reader.views.version(record), edits=edit, detached=[])
 
 
-async def merge_versions(reader: VersionReader, ours: VersionRecord, theirs: VersionRecord) -> MergeReport:
+def parse_choices(texts: Sequence[str]) -> dict[str, MergeSide]:
+    """Return the sides of conflicting files, by path.
+
+    Args:
+        texts: Texts such as `/title.md=theirs`.
+
+    Raises:
+        WrongMergeSideError: A text has another form.
+    """
+    sides: dict[str, MergeSide] = {side: side for side in get_args(MergeSide)}
+    choices: dict[str, MergeSide] = {}
+    for text in texts:
+        path, _, side = text.rpartition('=')
+        if not path or side not in sides:
+            raise WrongMergeSideError(f'{text!r} chooses no side. Write PATH=ours or PATH=theirs.')
+        choices[f'/{path.lstrip("/")}'] = sides[side]
+    return choices
+
+
+async def merge_versions(
+    reader: VersionReader,
+    ours: VersionRecord,
+    theirs: VersionRecord,
+    *,
+    side: MergeSide | None = None,
+    choices: Mapping[str, MergeSide],
+) -> MergeReport:
     """Create a version with the changes that both made since their common ancestor, unless they conflict.
 
     Args:
         reader: The store.
         ours: The version whose conversation continues.
         theirs: The version whose files are merged in.
+        side: The side whose files to keep of conflicts without a choice; `None` to report them.
+        choices: The sides of conflicts, by path.
+
+    Raises:
+        InvalidMergeChoiceError: `choices` contains a path without a conflict.
     """
     one, other = [await reader.versions.load(record.id) for record in (ours, theirs)]
     if await reader.contains(one.record, other.record):
         return MergeReport(version=None, conflicts=[])
     try:
-        merged = await one.merge(other)
+        merged = await one.merge(other, choices=choices)
     except MergeConflictError as error:
-        return MergeReport(
-            version=None,
-            conflicts=[MergeConflict(path=conflict.path, kind=conflict.kind) for conflict in error.conflicts],
-        )
-    return MergeReport(version=await reader.views.version(merged.record), conflicts=[])
+        if side is None:
+            conflicts = [MergeConflict(path=conflict.path, kind=conflict.kind) for conflict in error.conflicts]
+            return MergeReport(version=None, conflicts=conflicts)
+        choices = {**choices, **{conflict.path: side for conflict in error.conflicts}}
+        merged = await one.merge(other, choices=choices)
+    return MergeReport(version=await reader.views.version(merged.record), conflicts=[], choices=dict(choices))
 
 
 async def check_branch_name(reader: VersionReader, name: str, base: VersionRecord) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from pydantic_deep.cli._schemas import CheckoutReport, MergeReport
 from pydantic_deep.versions import UnversionedChangesError
 
@@ -24,16 +26,27 @@ def describe_checkout(done: CheckoutReport) -> list[str]:
     return lines
 
 
-def describe_merge(merged: MergeReport) -> list[str]:
-    """Return the lines that report a merge or its conflicts."""
+def describe_merge(merged: MergeReport, *, command: str, choose: str) -> list[str]:
+    """Return the lines that report a merge or its conflicts.
+
+    Args:
+        merged: The report.
+        command: The command of the merge, to which the sides of conflicts can be added.
+        choose: What the command needs before the side of one file.
+    """
     if merged.version is not None:
         changed = count_files(merged.version.files_changed) or 'no file'
-        return [f'version {short_id(merged.version.id)} has the changes of both: {changed} merged in.']
+        return [
+            *(escape_invisible(f'kept {side}: {path}') for path, side in sorted(merged.choices.items())),
+            f'version {short_id(merged.version.id)} has the changes of both: {changed} merged in.',
+        ]
     if not merged.conflicts:
         return ['Already up to date.']
+    one = shlex.quote(f'{merged.conflicts[0].path}=theirs')
     return [
         *(escape_invisible(f'conflict {conflict.path}: {conflict.kind}') for conflict in merged.conflicts),
-        'Both made conflicting changes, and no version was created. Change one side with another turn, then merge again.',
+        'Both made conflicting changes, and no version was created. Choose a side for all conflicts, or file by file:',
+        *(escape_invisible(f'  {command} {side}') for side in ('--ours', '--theirs', f'{choose}{one}')),
     ]
 
 

@@ -184,8 +184,19 @@ def test_merge_of_conflicting_changes_creates_nothing(invoke: Invoke, work: Path
     model = ScriptedModel(EDIT, 'Lily.', CONFLICT, 'Oak.')
     shown = talk(invoke, model, 'Lily', '/rewind HEAD~', '/branch side Oak', '/merge main')
     assert 'conflict /poem.txt: ' in shown
-    assert 'Both made conflicting changes, and no version was created.' in shown
+    assert '  /merge main --theirs\n  /merge main /poem.txt=theirs\n' in shown
     assert (work / 'poem.txt').read_text() == 'rose\noak\n'
+
+
+def test_merge_decides_conflicts_by_the_chosen_side(invoke: Invoke, work: Path) -> None:
+    """/merge takes `--ours`, `--theirs` and sides of single files, and creates nothing for other words."""
+    model = ScriptedModel(EDIT, 'Lily.', CONFLICT, 'Oak.')
+    lines = ('/merge main x', "/merge main '", '/merge main "/poem.txt=theirs"', '/undo', '/merge main --ours')
+    shown = talk(invoke, model, 'Lily', '/rewind HEAD~', '/branch side Oak', *lines)
+    assert "'x' chooses no side. Write PATH=ours or PATH=theirs.\n" in shown
+    assert 'The sides cannot be read: No closing quotation.\n' in shown
+    assert 'kept theirs: /poem.txt\n' in shown
+    assert 'kept ours: /poem.txt\n' in shown
 
 
 def test_verbs_of_a_turn_on_a_copy_leave_the_directory(invoke: Invoke, work: Path) -> None:

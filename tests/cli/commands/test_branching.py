@@ -22,6 +22,8 @@ Invoke = Callable[..., Result]
 
 EDIT = call('edit_file', path='/poem.txt', old_string='violet', new_string='lily')
 WRITE = call('write_file', path='/new.txt', content='new\n')
+WRITE_SIDE = call('write_file', path='/new.txt', content='side\n')
+EDIT_SIDE = call('edit_file', path='/poem.txt', old_string='violet', new_string='oak')
 ALLOW = '--approvals=allow'
 NO_TERMINAL_REASON = 65534
 
@@ -186,9 +188,13 @@ def test_merge_contains_the_files_of_both_versions(invoke: Invoke, two_turns: li
     assert f'from         {two_turns[2]} and {side}' in details
 
 
-def test_conflicting_merge_creates_no_version(invoke: Invoke, two_turns: list[str]) -> None:
-    other = call('write_file', path='/new.txt', content='other\n')
-    invoke('branch', 'side', 'Else', '--from', 'HEAD~', ALLOW, model=ScriptedModel(other, 'Else.'))
+@pytest.fixture
+def conflicts(invoke: Invoke, two_turns: list[str], work: Path) -> None:
+    """A branch `side` and HEAD whose changes of two files conflict."""
+    invoke('branch', 'side', 'Else', '--from', 'HEAD~2', ALLOW, model=ScriptedModel(WRITE_SIDE, EDIT_SIDE, 'Else.'))
+
+
+def test_conflicting_merge_creates_no_version(invoke: Invoke, conflicts: None) -> None:
     side = ids(invoke)[-1]
     result = invoke('merge', 'HEAD', side)
     assert (result.exit_code, result.stdout) == (1, '')
@@ -196,7 +202,66 @@ def test_conflicting_merge_creates_no_version(invoke: Invoke, two_turns: list[st
     assert ids(invoke)[-1] == side
     found = invoke('merge', 'HEAD', side, '--json')
     assert (found.exit_code, json.loads(found.stdout)['version']) == (1, None)
-    assert [each['path'] for each in json.loads(found.stdout)['conflicts']] == ['/new.txt']
+    assert [each['path'] for each in json.loads(found.stdout)['conflicts']] == ['/new.txt', '/poem.txt']
+
+
+def test_a_conflict_names_the_commands_that_decide_it(invoke: Invoke, conflicts: None) -> None:
+    """The message of a conflict has complete commands, with the sides that are chosen already."""
+    assert invoke('merge', 'HEAD', 'side').stderr == snapshot("""\
+conflict /new.txt: add/add
+conflict /poem.txt: content
+Both made conflicting changes, and no version was created. Choose a side for all conflicts, or file by file:
+  pydantic-deep merge HEAD side --ours
+  pydantic-deep merge HEAD side --theirs
+  pydantic-deep merge HEAD side --choose /new.txt=theirs
+""")
+    assert invoke('merge', 'HEAD', 'side', '--choose', 'new.txt=ours').stderr == snapshot("""\
+conflict /poem.txt: content
+Both made conflicting changes, and no version was created. Choose a side for all conflicts, or file by file:
+  pydantic-deep merge HEAD side --choose=new.txt=ours --ours
+  pydantic-deep merge HEAD side --choose=new.txt=ours --theirs
+  pydantic-deep merge HEAD side --choose=new.txt=ours --choose /poem.txt=theirs
+""")
+
+
+@pytest.mark.parametrize(
+    ('options', 'new', 'poem'),
+    [
+        (['--ours'], 'new\n', 'rose\nlily\n'),
+        (['--theirs'], 'side\n', 'rose\noak\n'),
+        (['--choose', '/new.txt=theirs', '--ours'], 'side\n', 'rose\nlily\n'),
+        (['--choose', '/new.txt=ours', '--choose', 'poem.txt=theirs'], 'new\n', 'rose\noak\n'),
+    ],
+)
+def test_merge_keeps_the_chosen_sides_of_conflicts(
+    invoke: Invoke, conflicts: None, work: Path, options: list[str], new: str, poem: str
+) -> None:
+    """`--ours` and `--theirs` decide all conflicts, and `--choose` those of single files."""
+    assert invoke('merge', 'HEAD', 'side', *options).exit_code == 0
+    invoke('checkout', ids(invoke)[-1])
+    assert ((work / 'new.txt').read_text(), (work / 'poem.txt').read_text()) == (new, poem)
+
+
+def test_merge_as_json_has_the_chosen_sides(invoke: Invoke, conflicts: None) -> None:
+    merged = document(invoke('merge', 'HEAD', 'side', '--choose', '/new.txt=theirs', '--ours', '--json'))
+    assert (merged['conflicts'], merged['choices']) == ([], {'/new.txt': 'theirs', '/poem.txt': 'ours'})
+
+
+@pytest.mark.parametrize(
+    ('options', 'problem'),
+    [
+        (['--ours', '--theirs'], 'choose one of --ours and --theirs.'),
+        (['--choose', 'new.txt=mine'], "'new.txt=mine' chooses no side. Write PATH=ours or PATH=theirs."),
+        (['--choose', '=ours'], "'=ours' chooses no side."),
+        (['--choose', '/other.txt=ours'], "These paths have no conflict: '/other.txt'."),
+    ],
+)
+def test_merge_refuses_choices_without_meaning(
+    invoke: Invoke, conflicts: None, options: list[str], problem: str
+) -> None:
+    result = invoke('merge', 'HEAD', 'side', *options)
+    assert (result.exit_code, result.stdout) == (2, '')
+    assert problem in result.stderr
 
 
 def test_merge_of_an_ancestor_creates_no_version(invoke: Invoke, two_turns: list[str]) -> None:
@@ -208,7 +273,7 @@ def test_merge_of_an_ancestor_creates_no_version(invoke: Invoke, two_turns: list
     for other in ('HEAD', two_turns[0], 'side', *steps):
         result = invoke('merge', 'HEAD', other)
         assert (result.exit_code, result.stdout, result.stderr) == (0, 'Already up to date.\n', '')
-    assert document(invoke('merge', 'HEAD', 'HEAD', '--json')) == {'version': None, 'conflicts': []}
+    assert document(invoke('merge', 'HEAD', 'HEAD', '--json')) == {'version': None, 'conflicts': [], 'choices': {}}
     assert ids(invoke) == before
     forward = document(invoke('merge', 'HEAD~2', 'side', '--json'))
     assert forward['version']['kind'] == 'merge'
