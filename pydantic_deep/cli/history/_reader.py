@@ -91,13 +91,14 @@ class VersionReader:
         return await self._log_page(page, {} if steps else await self.turn_bases(page))
 
     async def lineage_log(self, name: str, *, limit: int) -> LogPage:
-        """Return a version and its newest ancestors, steps included.
+        """Return a version and its newest ancestors, also through merges, and steps included.
 
         Raises:
             UnknownVersionError: The revision matches no version, or several.
         """
-        record = await self.revisions.find(name)
-        return await self._log_page((await self.store.lineage(record.id)).versions[::-1][:limit], {})
+        ancestors = await self._ancestors(await self.revisions.find(name))
+        newest = sorted(ancestors.values(), key=lambda record: record.number, reverse=True)[:limit]
+        return await self._log_page(newest, {})
 
     async def difference(self, before: str, after: str | None) -> Difference:
         """Return the changes from one version to another; without the other, those of the turn of the first.
@@ -185,6 +186,13 @@ class VersionReader:
 
     async def contains(self, record: VersionRecord, other: VersionRecord) -> bool:
         """Return whether a version is another version or descends from it, also through merges."""
+        seen = await self._ancestors(record)
+        ends = {ancestor.run_id: ancestor.number for ancestor in seen.values()}
+        is_step_of_them = other.kind == 'step' and other.number < ends.get(other.run_id, 0)
+        return other.id in seen or is_step_of_them
+
+    async def _ancestors(self, record: VersionRecord) -> dict[str, VersionRecord]:
+        """Return a version and its ancestors, also through merges, by id."""
         seen: dict[str, VersionRecord] = {}
         pending = [record.id]
         while pending:
@@ -192,9 +200,7 @@ class VersionReader:
                 if ancestor.id not in seen and ancestor.merged_from is not None:
                     pending.append(ancestor.merged_from)
                 seen[ancestor.id] = ancestor
-        ends = {ancestor.run_id: ancestor.number for ancestor in seen.values()}
-        is_step_of_them = other.kind == 'step' and other.number < ends.get(other.run_id, 0)
-        return other.id in seen or is_step_of_them
+        return seen
 
     async def _log_page(self, page: Sequence[VersionRecord], turn_bases: dict[str, str]) -> LogPage:
         return LogPage(versions=await self.views.versions(page), turn_bases=turn_bases, head_id=await self.head_id())

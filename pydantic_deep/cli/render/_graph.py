@@ -12,7 +12,7 @@ class GraphNode:
 
     id: str
     parents: Sequence[str]
-    """The ids of its parents that are in the graph."""
+    """The ids of its parents. The line to a parent that is not in the graph ends with `…`."""
     mark: str
     """The character of the version in the graph."""
 
@@ -23,7 +23,7 @@ class GraphRow:
 
     graph: str
     id: str | None
-    """The version on this line; `None` if the line only joins columns."""
+    """The version on this line; `None` if the line only joins or ends columns."""
 
 
 def draw_graph(nodes: Iterable[GraphNode]) -> Iterator[GraphRow]:
@@ -54,6 +54,8 @@ def draw_graph(nodes: Iterable[GraphNode]) -> Iterator[GraphRow]:
                 yield GraphRow(graph=_join_line(lanes, low, [high], ends='┤┼'), id=None)
         while lanes and lanes[-1] is None:
             lanes.pop()
+    if lanes:
+        yield GraphRow(graph=_lane_line(lanes, {n: '…' for n, awaited in enumerate(lanes) if awaited}), id=None)
 
 
 def _free_column(lanes: list[str | None], *, above: int = -1) -> int:

@@ -47,7 +47,7 @@ def print_log(
         head_id: The version whose files the directory has.
     """
     moment = datetime.now(UTC)
-    row_parents = graph_parents(rows, turn_bases)
+    row_parents = _graph_parents(rows, turn_bases)
     nodes = [
         GraphNode(id=row.id, parents=parents, mark=_MARKS[row.kind])
         for row, parents in zip(rows, row_parents, strict=True)
@@ -67,20 +67,19 @@ def print_log(
         print_truncated(console, _fit_line(head, prompt, row, console.width if console.is_terminal else None))
 
 
-def graph_parents(rows: Sequence[Version], turn_bases: Mapping[str, str]) -> list[list[str]]:
-    """Return the parents of each row that are among the rows. The parent of a turn is its last step, if that is shown.
+def _graph_parents(rows: Sequence[Version], turn_bases: Mapping[str, str]) -> list[list[str]]:
+    """Return the parents of each row. The parent of a turn is its last step, if that is shown.
 
     Args:
         rows: The versions, newest first.
         turn_bases: The parents of steps without a parent among the rows.
     """
-    shown = {row.id for row in rows}
     last_steps = {row.run_id: row.id for row in reversed(rows) if row.kind == 'step'}
     parents: list[list[str]] = []
     for row in rows:
         parent = turn_bases.get(row.id, row.parent_id)
         first = last_steps.get(row.run_id, parent) if row.kind in ('turn', 'pause') else parent
-        parents.append([id for id in (first, row.merged_from) if id is not None and id in shown])
+        parents.append([id for id in (first, row.merged_from) if id is not None])
     return parents
 
 

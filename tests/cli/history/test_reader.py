@@ -215,8 +215,9 @@ def test_turn_with_deleted_parents_is_rebuilt_from_its_messages(
     assert told(ids[5]) == ['Three', 'write_file', 'write_file']
     assert named(invoke('log').stdout, ids) == snapshot("""\
 ● version5 (HEAD, main) now  Three
-● version2 now  Two
-○ version0 root now  a conversation begins
+│ ● version2 now  Two
+│ │ ○ version0 root now  a conversation begins
+… …
 """)
 
 

@@ -40,7 +40,7 @@ def test_log_shows_steps_below_their_turn(invoke: Invoke, history: list[str]) ->
     lines = invoke('log', '--steps', HEAD := 'HEAD').stdout.splitlines()
     assert HEAD in lines[0]
     lines = invoke('log', '--steps', '--limit', '3').stdout.splitlines()
-    assert [line[0] for line in lines] == ['◌', '●', '·']
+    assert [line[0] for line in lines] == ['◌', '●', '·', '…']
     assert lines[2].endswith('now  calls task')
 
 
@@ -129,3 +129,30 @@ def test_log_labels_an_edit_after_a_step(invoke: Invoke, left_at_a_step: list[st
     (work / 'poem.txt').write_text('mine\n')
     invoke('run', 'Go on', '-c', model=ScriptedModel('Done.'))
     assert 'edited without the agent  1 file\n' in invoke('log').stdout
+
+
+@pytest.fixture
+def merged_twice(invoke: Invoke) -> None:
+    """A branch that is merged into `main` twice, from different versions, with a turn between the merges."""
+    invoke('run', 'Begin', ALLOW, model=ScriptedModel(WRITE_A, 'Begun.'))
+    invoke('run', 'Main', '-c', ALLOW, model=ScriptedModel(READ, 'Main.'))
+    invoke('branch', 'side', 'Aside', '--from', 'HEAD~', ALLOW, model=ScriptedModel(WRITE_B, 'Aside.'))
+    invoke('checkout', document(invoke('merge', 'HEAD', 'side', '--json'))['version']['id'])
+    invoke('run', 'Between', '--from', 'side', model=ScriptedModel('Between.'))
+    invoke('merge', 'HEAD', 'side')
+    invoke('merge', 'HEAD~', 'side')
+    invoke('run', 'End', '-c', model=ScriptedModel('End.'))
+
+
+@pytest.mark.parametrize('options', [(), ('--steps',), ('HEAD',)])
+def test_log_with_a_limit_begins_like_the_whole_log(
+    invoke: Invoke, merged_twice: None, options: tuple[str, ...]
+) -> None:
+    """Wherever a limit cuts the graph, the lines above are those of the whole graph, and `…` ends the open columns."""
+    whole = invoke('log', *options).stdout.splitlines()
+    assert '…' not in whole[-1]
+    count = sum(any(mark in line[:9] for mark in '○●·◆') for line in whole)
+    for limit in range(1, count):
+        *lines, end = invoke('log', *options, '--limit', str(limit)).stdout.splitlines()
+        assert (lines, set(end)) == (whole[: len(lines)], set(end) & {'…', ' '})
+    assert invoke('log', *options, '--limit', str(count)).stdout.splitlines() == whole
