@@ -16,6 +16,7 @@ from pydantic_ai.messages import ModelMessage, ToolCallPart
 
 from pydantic_deep._messages.deferred_metadata import Preview
 from pydantic_deep._messages.grants import Grant, commands_of, is_granted
+from pydantic_deep._messages.loaded_skills import loaded_skill
 from pydantic_deep._messages.summary_metadata import CarriedOver
 from pydantic_deep._toolsets.run_toolset import RunToolset
 from pydantic_deep.errors import DeepAgentError
@@ -138,7 +139,7 @@ class Skills(AbstractCapability[object]):
         run = RunSkills(catalog=index.catalog, source=backend, log=self._library.log)
         loaded = await load(skill, place_of(skill, backend))
         run.log(loaded.diagnostics)
-        return f'<skill name="{skill.name}">\n{await run.render(skill, loaded.body)}\n</skill>'
+        return loaded_skill(skill.name, await run.render(skill, loaded.body))
 
     async def for_run(self, ctx: RunContext[object]) -> Skills:
         """Return an instance for this run, with the grants of skills that its history has loaded."""

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from pydantic_deep._messages.loaded_skills import typed_prompt
 from pydantic_deep.store import Store, VersionFilter, VersionNotFoundError, VersionRecord
 from pydantic_deep.versions import attempt_ids, replaced_messages
 
@@ -70,7 +71,7 @@ class TurnLineages:
         return _first_index(runs, messages)
 
     async def prompt(self, record: VersionRecord) -> str | None:
-        """Return the prompt of the turn of a version: the prompt of its first run. `None` if that run had none.
+        """Return the prompt of the turn of a version, as the user typed it: that of its first run. `None` if it had none.
 
         Prompts of later runs of the turn are generated, such as a note that a person changed the arguments of a call.
         """
@@ -169,12 +170,12 @@ def _first_index(run_ids: Collection[str], messages: Sequence[Mapping[str, Any]]
 
 
 def _find_prompt(messages: Sequence[Mapping[str, Any]], run_ids: Collection[str]) -> str | None:
-    """Return the first prompt of the runs in stored messages, or `None` if there is none."""
+    """Return the first prompt of the runs in stored messages, with loaded skills as `/NAME`, or `None`."""
     for message in messages:
         if message.get('kind') == 'request' and message.get('run_id') in run_ids:
             for part in cast('list[dict[str, Any]]', message.get('parts', [])):
                 if part.get('part_kind') == 'user-prompt':
-                    return prompt_text(part.get('content'))
+                    return typed_prompt(prompt_text(part.get('content')))
     return None
 
 

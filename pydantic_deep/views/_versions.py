@@ -66,7 +66,8 @@ class Version(View):
     name: str | None
     """The display name of the conversation."""
     prompt: str | None
-    """The prompt that started the turn, with `[media]` for each media part; null if the turn had none."""
+    """The prompt that started the turn, with `/NAME` for each skill that the user loaded, and `[media]` for each media
+    part; null if the turn had none."""
     calls: list[str]
     """For a step: the names of the tools that the model called last."""
     run_id: str | None

@@ -28,6 +28,7 @@ from acp.schema import (
 from pydantic import JsonValue
 from pydantic_ai.messages import BinaryContent, ModelMessage, ModelRequest, TextContent, UserPromptPart
 
+from pydantic_deep._messages.loaded_skills import typed_prompt
 from pydantic_deep.cli.render._event_lines import (
     PLANNING_TOOL,
     main_arguments,
@@ -223,7 +224,7 @@ def _prompt_updates(prompt: UserPromptPart) -> Iterator[UserMessageChunk]:
     for item in [prompt.content] if isinstance(prompt.content, str) else prompt.content:
         match item:
             case str() | TextContent():
-                yield helpers.update_user_message_text(item if isinstance(item, str) else item.content)
+                yield helpers.update_user_message_text(typed_prompt(item if isinstance(item, str) else item.content))
             case BinaryContent(is_image=True):
                 data = base64.b64encode(item.data).decode()
                 yield helpers.update_user_message(helpers.image_block(data, item.media_type))

@@ -14,6 +14,7 @@ from pydantic_ai import AgentRunResultEvent, AgentStreamEvent, CancellationToken
 from pydantic_ai.messages import UserContent
 from pydantic_ai.usage import RunUsage
 
+from pydantic_deep._messages.loaded_skills import typed_prompt
 from pydantic_deep.approvals import Decision
 from pydantic_deep.budgets import BudgetExceededError
 from pydantic_deep.cli.approvals._policy import CallAnswer, Decider, NotPendingError, answer_event, check_unanswered
@@ -175,7 +176,7 @@ class _TurnRunner:
     ) -> TurnReport:
         runtime = self._runtime
         runtime.backend.start_turn()
-        shown = prompt_text(task)
+        shown = typed_prompt(prompt_text(task))
         self._show(StartEvent(model=runtime.model, prompt=shown, directory=runtime.directory))
         error: Exception | None = None
         try:

@@ -713,6 +713,11 @@ async def test_a_skill_is_a_command_and_other_slashes_are_prompts(
         }
         assert {'log', 'rewind', 'diff', 'branch', 'undo', 'reviewing-changes'} <= names
         assert not names & {'new', 'quit', 'help'}
+        [stored] = (await editor.connection.list_sessions(cwd=str(work))).sessions
+        assert stored.title == '/reviewing-changes Look at it.'
+        await editor.connection.load_session(cwd=str(work), session_id=session)
+        [prompt] = editor.of_kind('user_message_chunk')
+        assert prompt.content.text == '/reviewing-changes Look at it.'
         await editor.prompt(session, '/usr/bin/python fails.')
         monkeypatch.setattr(Skills, 'catalog', _fail)
         await editor.prompt(session, '/reviewing-changes now')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -188,6 +189,16 @@ def test_skill_and_prompt_on_one_line(invoke: Invoke, haiku: Path) -> None:
     model = ScriptedModel('First.')
     assert invoke('chat', model=model, stdin='/haiku On rain\n').stdout == 'First.\n'
     assert 'Five, seven, five.' in str(model.requests[0].messages)
+
+
+def test_a_turn_with_a_skill_is_shown_as_it_was_typed(invoke: Invoke, haiku: Path) -> None:
+    """The log, the list of `/switch`, the recap and `show` have `/haiku On rain`, not the text of the skill."""
+    invoke('chat', model=ScriptedModel('First.'), stdin='/haiku On rain\n')
+    assert invoke('log').stdout.splitlines()[0].endswith('  /haiku On rain')
+    assert json.loads(invoke('show', '--json').stdout)['prompt'] == '/haiku On rain'
+    shown = invoke('chat', '--continue', model=ScriptedModel(), stdin='/switch\n1\n').stderr
+    assert re.search(r'^ 1  .*  /haiku On rain$', shown, re.MULTILINE)
+    assert '\n> /haiku On rain\n' in shown
 
 
 def test_new_conversation_drops_a_selected_skill(invoke: Invoke, haiku: Path) -> None:
