@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
+from pydantic_deep.store import VersionRecord
+
 DIRECTORY = 'directory'
 """The key of the absolute path of the working directory."""
 
@@ -13,3 +17,8 @@ TITLE = 'title'
 
 SESSION = 'session'
 """The key of the id of the editor's session that created a version (`pydantic-deep acp`)."""
+
+
+def conversation_title(record: VersionRecord) -> str | None:
+    """Return the name of the conversation of a version, or else its first prompt; `None` if neither is recorded."""
+    return record.name or str(json.loads(record.metadata).get(TITLE, '')) or None

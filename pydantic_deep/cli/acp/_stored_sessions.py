@@ -8,7 +8,7 @@ from typing import Final
 
 from acp.schema import ListSessionsResponse, SessionInfo
 
-from pydantic_deep.cli._metadata import DIRECTORY, SESSION, TITLE
+from pydantic_deep.cli._metadata import DIRECTORY, SESSION, conversation_title
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.store import Store, VersionFilter, VersionRecord, utc_datetime
 
@@ -49,7 +49,7 @@ def _session_info(newest: VersionRecord) -> SessionInfo:
     return SessionInfo(
         session_id=session_of(newest),
         cwd=str(metadata[DIRECTORY]),
-        title=newest.name or str(metadata.get(TITLE, '')) or None,
+        title=conversation_title(newest),
         updated_at=utc_datetime(newest.created_at).isoformat(),
     )
 

@@ -131,11 +131,14 @@ def complete_path(quoted: str | None, plain: str | None, directory: Path) -> Ite
 
 
 async def version_names(reader: VersionReader) -> list[Name]:
-    """Return the branches, the names that programs have set, and the newest versions of a directory."""
+    """Return the branches, the names that programs have set, and the newest versions of a directory.
+
+    A branch is that of the conversation of `HEAD`, if that has one of this name.
+    """
     page = await reader.log(limit=MAX_NAMES)
     about = {version.id: first_line(summarize(version), MAX_CHARS) for version in page.versions}
     branches: dict[str, str] = {}
-    for version in page.versions:
+    for version in sorted(page.versions, key=lambda version: version.conversation_id in page.titles):
         branches.setdefault(version.branch, about[version.id])
     head = [] if page.head_id is None else [Name(HEAD, about.get(page.head_id, '')), Name(f'{HEAD}~')]
     return [

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from pydantic_deep.cli.history._reader import VersionReader
 from pydantic_deep.cli.render._ids import short_id
-from pydantic_deep.cli.render._log import PROMPT_CHARS, describe_age, summarize
+from pydantic_deep.cli.render._log import PROMPT_CHARS, branch_label, describe_age, summarize
 from pydantic_deep.cli.render._terminal_text import first_line
 from pydantic_deep.cli.render._wrapping import print_truncated
 from pydantic_deep.views import Version
@@ -37,6 +37,8 @@ class ConversationEntry:
     """Its newest version."""
     title: str
     """The name of the conversation, or else its last prompt."""
+    label: str
+    """The branch, with the first prompt of the conversation if that is not the one of `HEAD`."""
 
 
 async def list_conversations(reader: VersionReader, search: str | None = None) -> list[ConversationEntry]:
@@ -56,7 +58,11 @@ async def list_conversations(reader: VersionReader, search: str | None = None) -
         if version.name or version.prompt is not None:
             titles.setdefault(branch, version.name or summarize(version))
     return [
-        ConversationEntry(version=version, title=titles.get(branch, summarize(version)))
+        ConversationEntry(
+            version=version,
+            title=titles.get(branch, summarize(version)),
+            label=branch_label(version, page.titles) or version.branch,
+        )
         for branch, version in list(newest.items())[:MAX_ENTRIES]
     ]
 
@@ -93,7 +99,7 @@ def _entry_line(number: int, entry: ConversationEntry) -> Text:
         (f'{number:>2}  ', 'bold'),
         (short_id(version.id), 'yellow'),
         (f' {describe_age(version.created_at, datetime.now(UTC))}', 'dim'),
-        (f' ({first_line(version.branch, 30)})', 'green'),
+        (f' ({first_line(entry.label, PROMPT_CHARS)})', 'green'),
         (' pending' if version.is_pending else '', 'bold yellow'),
         f'  {first_line(entry.title, PROMPT_CHARS)}',
     )

@@ -42,7 +42,7 @@ async def _log(chat: ChatSession, arguments: Sequence[str]) -> None:
     else:
         page = await chat.reader.log(limit=LOG_LIMIT)
     if page.versions:
-        print_log(chat.console, page.versions, page.turn_bases, head_id=page.head_id)
+        print_log(chat.console, page.versions, page.turn_bases, head_id=page.head_id, titles=page.titles)
     else:
         chat.print(Text('There is no version of this directory.'))
 

@@ -49,7 +49,8 @@ if TYPE_CHECKING:
 VERSION_HELP = (
     'Versions: HEAD is the version whose files the directory has, HEAD~2 the version two turns before it; pauses and '
     'steps within turns do not count. An id can be shortened to its end, as `log` shows it, or to an unambiguous '
-    'beginning. A branch name refers to its newest version, in the conversation of HEAD first, then in the directory; '
+    'beginning. A branch name refers to its newest version, in the conversation of HEAD, else in the only other one of '
+    'the directory that has it; '
     'a name that a program has set on versions refers to the newest of them. Ids take precedence over branches, '
     'branches over such names.'
 )
@@ -96,8 +97,9 @@ def _log(
 
     Marks: ○ root of a conversation, ● turn, ◌ pause for approvals, ✎ edit of files or settings without the agent,
     ◆ merge, · step within a turn (with --steps, or if a turn ended early or another one started there). A column
-    that ends with … continues with versions that are not shown. Each line has the number of files that differ from the
-    version before. In a pipe, prompts are cut to 200 characters. Suspended runs are listed on standard error.
+    that ends with … continues with versions that are not shown. Branches of other conversations than that of HEAD are
+    followed by the first prompt. Each line has the number of files that differ from the version before. In a pipe,
+    prompts are cut to 200 characters. Suspended runs are listed on standard error.
     """
 
     async def work(reader: VersionReader) -> LogPage:
@@ -116,7 +118,7 @@ def _log(
     if json:
         print_document(page.versions)
     elif page.versions:
-        print_log(Console(), page.versions, page.turn_bases, head_id=page.head_id)
+        print_log(Console(), page.versions, page.turn_bases, head_id=page.head_id, titles=page.titles)
     elif search is not None:
         typer.echo(escape_invisible(f'No conversation contains {search!r}. --all searches all directories.'), err=True)
     else:

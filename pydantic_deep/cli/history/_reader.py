@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 
 import typer
 
-from pydantic_deep.cli._metadata import DIRECTORY
+from pydantic_deep.cli._metadata import DIRECTORY, conversation_title
 from pydantic_deep.cli.approvals._policy import GATED_TOOLS
 from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.cli.render._terminal_text import escape_invisible
@@ -34,6 +34,8 @@ class LogPage:
     """The base version of the turn of each step that represents its turn, by id of the step."""
     head_id: str | None
     """The version whose files the directory has."""
+    titles: dict[str, str]
+    """The titles of the conversations other than that of `HEAD`, by id."""
 
 
 @dataclass(kw_only=True)
@@ -203,7 +205,18 @@ class VersionReader:
         return seen
 
     async def _log_page(self, page: Sequence[VersionRecord], turn_bases: dict[str, str]) -> LogPage:
-        return LogPage(versions=await self.views.versions(page), turn_bases=turn_bases, head_id=await self.head_id())
+        head = await self.revisions.find_head()
+        return LogPage(
+            versions=await self.views.versions(page),
+            turn_bases=turn_bases,
+            head_id=None if head is None else head.id,
+            titles={
+                record.conversation_id: title
+                for record in page
+                if (head is None or record.conversation_id != head.conversation_id)
+                and (title := conversation_title(record)) is not None
+            },
+        )
 
     async def _with_abandoned_steps(
         self, page: Sequence[VersionRecord], head: VersionRecord | None, limit: int

@@ -10,14 +10,16 @@ import re
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
 
-from pydantic_deep.cli._metadata import DIRECTORY
+from pydantic_deep.cli._metadata import DIRECTORY, conversation_title
 from pydantic_deep.cli.render._ids import HEAD, short_id
+from pydantic_deep.cli.render._terminal_text import first_line
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.store import Store, VersionFilter, VersionNotFoundError, VersionRecord
 from pydantic_deep.versions import workspace_key
 from pydantic_deep.views import TurnLineages
 
 _MIN_CHARS = 4
+_MAX_CANDIDATES = 5
 _PAGE = 1000
 _REVISION = re.compile(r'(?P<name>[^~]+)(?P<above>(~\d*)*)')
 _ID_PART = re.compile(r'[0-9a-f-]+')
@@ -99,7 +101,7 @@ class Revisions:
             record = await self._on_branch(name) or await self._with_name(name)
             if record is not None:
                 return record
-            raise UnknownVersionError(_describe_unknown(name, error)) from None
+            raise UnknownVersionError(await self._describe_unknown(name, error)) from None
 
     async def _with_id_suffix(self, text: str) -> list[VersionRecord]:
         """Return the versions with this id suffix in the directory, or in the whole store if the directory has none."""
@@ -112,14 +114,26 @@ class Revisions:
         return []
 
     async def _on_branch(self, name: str) -> VersionRecord | None:
-        """Return the newest version of a branch in the conversation of `HEAD`, or else in the directory."""
+        """Return the newest version of a branch in the conversation of `HEAD`, or else in the directory.
+
+        Raises:
+            UnknownVersionError: Several other conversations have a branch of this name.
+        """
         head = await self.find_head()
         scopes = [self._here] if head is None else [VersionFilter(conversation_id=head.conversation_id), self._here]
+        tips: dict[str, VersionRecord] = {}
         for scope in scopes:
             async for record in self.walk(scope):
                 if record.branch == name:
-                    return record
-        return None
+                    tips.setdefault(record.conversation_id, record)
+            if tips:
+                break
+        if len(tips) > 1:
+            raise UnknownVersionError(
+                f'Several conversations have a branch {name!r}. Write the id of one: '
+                f'{"; ".join(map(_describe_tip, list(tips.values())[:_MAX_CANDIDATES]))}.'
+            )
+        return next(iter(tips.values()), None)
 
     async def _with_name(self, name: str) -> VersionRecord | None:
         """Return the newest version with a name in the directory, or else in the whole store."""
@@ -148,12 +162,20 @@ class Revisions:
             f'{name!r} names no version: {short_id(first.id)} {reason}. `pydantic-deep log` lists the versions.'
         )
 
+    async def _describe_unknown(self, name: str, error: VersionNotFoundError) -> str:
+        """Return why a name matches no version, and which names do."""
+        head = await self.find_head()
+        branches = [] if head is None else await self.store.branches(head.conversation_id)
+        names = ', '.join(repr(branch.name) for branch in branches[-_MAX_CANDIDATES:])
+        shows = (f'Branches: {names}. ' if names else '') + '`pydantic-deep log` shows ids and branches.'
+        if _ID_PART.fullmatch(name.lower()) is None:
+            return f'There is no version {name!r}. {shows}'
+        if len(name) < _MIN_CHARS:
+            reason = f'and an id needs at least the last {_MIN_CHARS} of its characters.'
+            return f'There is no branch {name!r}, {reason} {shows}'
+        return f'{error} {shows}'
 
-def _describe_unknown(name: str, error: VersionNotFoundError) -> str:
-    """Return why a name matches no version, and which names do."""
-    shows = '`pydantic-deep log` shows ids and branches.'
-    if _ID_PART.fullmatch(name.lower()) is None:
-        return f'There is no version {name!r}. {shows}'
-    if len(name) < _MIN_CHARS:
-        return f'There is no branch {name!r}, and an id needs at least the last {_MIN_CHARS} of its characters. {shows}'
-    return f'{error} {shows}'
+
+def _describe_tip(record: VersionRecord) -> str:
+    title = conversation_title(record)
+    return short_id(record.id) + (f' (“{first_line(title, 30)}”)' if title else '')

@@ -22,6 +22,9 @@ PROMPT_CHARS = 200
 MIN_PROMPT_COLUMNS = 8
 """Minimum width of a prompt, however narrow the terminal is."""
 
+BRANCH_CHARS = 30
+"""Maximum number of characters of the name of a branch, and of the title beside it."""
+
 _MARKS = {'root': '○', 'turn': '●', 'step': '·', 'pause': '◌', 'edit': '✎', 'merge': '◆'}
 """Mark of each kind of version."""
 
@@ -37,6 +40,7 @@ def print_log(
     turn_bases: Mapping[str, str],
     *,
     head_id: str | None = None,
+    titles: Mapping[str, str],
 ) -> None:
     """Print versions, newest first, each on one line. A terminal truncates lines to its width.
 
@@ -45,6 +49,7 @@ def print_log(
         rows: The versions.
         turn_bases: The base versions of turns, by the id of the step that represents the turn.
         head_id: The version whose files the directory has.
+        titles: The titles of other conversations than that of `HEAD`, by id.
     """
     moment = datetime.now(UTC)
     row_parents = _graph_parents(rows, turn_bases)
@@ -60,7 +65,7 @@ def print_log(
             continue
         row, is_alone = row_by_id[line.id], line.id in turn_bases
         head = Text.assemble(
-            (f'{line.graph} ', 'dim'), (short_id(row.id, row_by_id), 'yellow'), _refs(row, tips, head_id)
+            (f'{line.graph} ', 'dim'), (short_id(row.id, row_by_id), 'yellow'), _refs(row, tips, head_id, titles)
         )
         head.append_text(_status_text(row, moment, is_alone=is_alone))
         prompt = Text(f'  {summarize(row, is_alone=is_alone)}', '' if row.prompt else 'dim italic')
@@ -122,12 +127,27 @@ def _tips(rows: Sequence[Version]) -> Iterator[str]:
             yield row.id
 
 
-def _refs(row: Version, tips: set[str], head_id: str | None) -> Text:
+def branch_label(version: Version, titles: Mapping[str, str]) -> str:
+    """Return the name of the branch of a version, with the title of its conversation if that is not the one of `HEAD`.
+
+    It is empty if the title is the prompt of the version, which is shown beside it.
+
+    Args:
+        version: The version.
+        titles: The titles of other conversations than that of `HEAD`, by id.
+    """
+    name, title = first_line(version.branch, BRANCH_CHARS), titles.get(version.conversation_id)
+    if title is None:
+        return name
+    return '' if title == summarize(version) else f'{name} of “{first_line(title, BRANCH_CHARS)}”'
+
+
+def _refs(row: Version, tips: set[str], head_id: str | None, titles: Mapping[str, str]) -> Text:
     names: list[tuple[str, str]] = []
     if row.id == head_id:
         names.append((HEAD, 'bold cyan'))
-    if row.id in tips:
-        names.append((first_line(row.branch, 30), 'green'))
+    if row.id in tips and (label := branch_label(row, titles)):
+        names.append((label, 'green'))
     if not names:
         return Text()
     return Text.assemble(' (', Text(', ').join(Text(*name) for name in names), ')')

@@ -15,6 +15,7 @@ from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli.approvals._policy import deny_all
 from pydantic_deep.cli.chat._chat import VERBS
 from pydantic_deep.cli.chat._completion import ChatCompleter, ListNames, Name, model_names, version_names
+from pydantic_deep.cli.history._changes import check_out
 from pydantic_deep.cli.history._reader import VersionReader
 from pydantic_deep.cli.turn._conversation import Conversation
 from pydantic_deep.cli.turn._runner import TurnObserver, run_turn
@@ -112,6 +113,21 @@ async def test_branches_and_versions_are_names(make_conversation: Callable[..., 
         ('HEAD~', ''),
     ]
     assert [name.about for name in found[4:]] == ['Second', 'First', 'a conversation begins']
+
+
+async def test_a_branch_is_that_of_the_current_conversation(make_conversation: Callable[..., Conversation]) -> None:
+    """Of a name that several conversations have, the completion shows the version that it refers to."""
+    conversation = make_conversation(ScriptedModel('One.', 'Two.'))
+    observer = TurnObserver(show=lambda event: None, decide=deny_all)
+    await run_turn(conversation, 'First', stop=CancellationToken(), observer=observer)
+    first = conversation.tip
+    conversation.reset()
+    await run_turn(conversation, 'Second', stop=CancellationToken(), observer=observer)
+    assert first is not None
+    reader = VersionReader(revisions=conversation.revisions)
+    await check_out(reader, first.record, force=False)
+    found = await version_names(reader)
+    assert (found[0].text, found[0].about) == ('main', 'First')
 
 
 def test_usable_models_are_names() -> None:

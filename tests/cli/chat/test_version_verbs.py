@@ -70,7 +70,7 @@ def test_rewind_goes_back_to_a_version_and_stores_edits(invoke: Invoke, work: Pa
     assert 'HEAD is 01234567: Zero\n' in shown
     assert (work / 'poem.txt').read_text() == 'rose\nviolet\n'
     unknown = talk(invoke, ScriptedModel(), '/rewind nothing')
-    assert unknown == "There is no version 'nothing'. `pydantic-deep log` shows ids and branches.\n"
+    assert unknown == "There is no version 'nothing'. Branches: 'main'. `pydantic-deep log` shows ids and branches.\n"
 
 
 def test_log_and_diff_show_what_the_commands_show(invoke: Invoke) -> None:
@@ -149,7 +149,7 @@ def test_switch_without_a_version_offers_a_list(invoke: Invoke) -> None:
     assert entries == snapshot(
         [
             ' 1  01234567 now (main)  Other',
-            ' 2  01234567 now (side)  Two',
+            ' 2  01234567 now (side of “One”)  Two',
             ' 3  01234567 now (main)  One',
         ]
     )

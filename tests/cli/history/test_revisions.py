@@ -11,7 +11,7 @@ import pytest
 from typer.testing import Result
 
 from pydantic_deep import LocalBackend, create_deep_agent
-from pydantic_deep.cli._metadata import DIRECTORY
+from pydantic_deep.cli._metadata import DIRECTORY, TITLE
 from pydantic_deep.cli.history._revisions import Revisions, UnknownVersionError
 from pydantic_deep.store import (
     Store,
@@ -59,13 +59,13 @@ async def test_revisions_resolve_to_versions(store: Store, work: Path) -> None:
         ('HEAD~2', "'HEAD~2' names no version: "),
         (
             'abc',
-            "There is no branch 'abc', and an id needs at least the last 4 of its characters. `pydantic-deep log`",
+            "There is no branch 'abc', and an id needs at least the last 4 of its characters. Branches: 'main'. `pydantic-deep log`",
         ),
         (
             'fff1',
             "There is no version 'fff1'. It was deleted, or belongs to another store. A prefix of an id must",
         ),
-        ('side', "There is no version 'side'. `pydantic-deep log` shows ids and branches."),
+        ('side', "There is no version 'side'. Branches: 'main'. `pydantic-deep log` shows ids and branches."),
         ('ffffffffffff', "There is no version 'ffffffffffff'."),
         ('', "'' names no version."),
     ],
@@ -124,6 +124,20 @@ async def test_branch_resolves_to_its_newest_version(store: Store, work: Path) -
     assert (await revisions.find(hidden.branch)).id == side.id
     with pytest.raises(UnknownVersionError, match="no version 'side'"):
         await revisions.find('side')
+
+
+async def test_branch_of_several_other_conversations_is_refused(store: Store, work: Path) -> None:
+    """A name that only other conversations have is ambiguous if two have it: the error lists ids and first prompts."""
+    agent = VersionedAgent(create_deep_agent(ScriptedModel(*['Done.'] * 3)), store)
+    here: dict[str, str] = {DIRECTORY: str(work)}
+    first = await (await agent.create(metadata={**here, TITLE: 'Plan\nit'})).advance('Go', branch='side')
+    second = await (await agent.create(metadata=here)).advance('Go', branch='side')
+    await (await agent.create(metadata=here)).advance('Go')
+    with pytest.raises(UnknownVersionError) as caught:
+        await Revisions(store=store, directory=str(work)).find('side~')
+    assert str(caught.value) == (
+        f"Several conversations have a branch 'side'. Write the id of one: {second.id[-8:]}; {first.id[-8:]} (“Plan”)."
+    )
 
 
 async def test_version_name_resolves_to_the_newest_match(store: Store, work: Path, tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_log_shows_steps_below_their_turn(invoke: Invoke, history: list[str]) ->
 def test_log_truncates_prompts_to_the_terminal_width(invoke: Invoke, history: list[str]) -> None:
     rows = [Version(**row) for row in document(invoke('log', '--json'))]
     screen = Console(file=StringIO(), width=40, force_terminal=True, color_system=None)
-    print_log(screen, [row for row in rows if row.kind == 'turn'], {})
+    print_log(screen, [row for row in rows if row.kind == 'turn'], {}, titles={})
     assert isinstance(screen.file, StringIO)
     lines = screen.file.getvalue().splitlines()
     assert [len(line) <= 40 for line in lines] == [True] * len(lines)
@@ -129,6 +129,23 @@ def test_log_labels_an_edit_after_a_step(invoke: Invoke, left_at_a_step: list[st
     (work / 'poem.txt').write_text('mine\n')
     invoke('run', 'Go on', '-c', model=ScriptedModel('Done.'))
     assert 'edited without the agent  1 file\n' in invoke('log').stdout
+
+
+def test_log_names_other_conversations_by_their_first_prompt(invoke: Invoke) -> None:
+    """Several conversations have a branch `main`: only that of HEAD has a bare name, and no line repeats its prompt."""
+    invoke('run', 'Plan', model=ScriptedModel('Planned.'))
+    invoke('run', 'Refine', '-c', model=ScriptedModel('Refined.'))
+    invoke('run', 'Ask', model=ScriptedModel('Asked.'))
+    invoke('run', 'Write', model=ScriptedModel('Wrote.'))
+    assert named(invoke('log').stdout, ids_of(invoke)) == snapshot("""\
+● version6 (HEAD, main) now  Write
+○ version5 root now  a conversation begins
+● version4 now  Ask
+○ version3 root now  a conversation begins
+● version2 (main of “Plan”) now  Refine
+● version1 now  Plan
+○ version0 root now  a conversation begins
+""")
 
 
 @pytest.fixture
