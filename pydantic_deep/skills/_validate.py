@@ -21,6 +21,9 @@ from ._types import SkillDiagnostic
 MAX_BODY_LINES = 500
 """The recommendation of the standard. Further text belongs in files that the body refers to."""
 
+_PLACEHOLDER = re.compile(r'(?<!\S)…')
+"""An ellipsis that stands for words, as in the template of `pydantic-deep skills new`."""
+
 _LINK = re.compile(r'\]\((?!\w+:|#|/)([^)\s#]+)[^)]*\)')
 _MENTION = re.compile(r'`(?:python3? |bash |sh )?((?:scripts|references|assets)/[\w./-]+)')
 """References to files in a body: a relative link, or a path in one of the usual directories between backticks."""
@@ -73,6 +76,9 @@ def _check_description(description: str, report: Report) -> None:
     if 'when' not in description.casefold():
         message = 'The description does not say when to use the skill. Begin it with `Use this skill when…`.'
         report.add('warning', 'description-when', None, message)
+    if _PLACEHOLDER.search(description) is not None:
+        message = 'The description has a placeholder, `…`. Replace it by the words of requests that need the skill.'
+        report.add('error', 'description-placeholder', None, message)
 
 
 def _check_body(document: Document, directory: Path, report: Report) -> None:

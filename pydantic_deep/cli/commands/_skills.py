@@ -59,7 +59,7 @@ Result: …
 
 - …
 """
-"""The SKILL.md that `new` writes: a valid skill with placeholders."""
+"""The SKILL.md that `new` writes. `validate` refuses it until the placeholder of the description is replaced."""
 
 skills_app = typer.Typer(
     name='skills',

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -48,8 +49,13 @@ class TestNew:
             0,
             f'{folder}/SKILL.md: fill it in, then: pydantic-deep skills validate {folder}\n',
         )
-        assert validate_skill(folder) == []
-        assert run('validate', str(folder)).exit_code == 0
+        assert [problem.code for problem in validate_skill(folder)] == ['description-placeholder']
+        result = run('validate', str(folder))
+        assert (result.exit_code, 'error: The description has a placeholder, `…`.' in result.stdout) == (1, True)
+        text = (folder / 'SKILL.md').read_text()
+        described = re.sub('^description: .*', 'description: Use this skill when…', text, flags=re.MULTILINE)
+        (folder / 'SKILL.md').write_text(described)
+        assert run('validate', str(folder)).stdout == f'{folder}: no problems found.\n'
         environment = Environment(variables={'HOME': str(tmp_path / 'home')})
         sources = skill_sources(environment, Settings(model='test', directory=str(tmp_path)))
         assert 'my-skill' in discover_skills(sources).skills
