@@ -88,7 +88,8 @@ def render_details(details: VersionDetails, *, is_head: bool = False) -> Iterato
 
 def render_difference(difference: Difference) -> Iterator[Text]:
     """Yield the differences between two versions as lines."""
-    yield Text.assemble((difference.before, 'yellow'), ' → ', (difference.after, 'yellow'))
+    ids = (difference.before, difference.after)
+    yield Text(' → ').join(Text(short_id(id, ids), 'yellow') for id in ids)
     if difference.messages_removed or difference.messages_added:
         yield _title_line('Messages')
         for sign, style, messages in (

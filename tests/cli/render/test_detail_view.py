@@ -71,7 +71,7 @@ def test_show_prints_the_error_of_a_failed_turn(invoke: Invoke) -> None:
 
 def test_diff_compares_with_the_parent(invoke: Invoke, history: list[str]) -> None:
     result = invoke('diff', history[1])
-    assert result.stdout.startswith(f'{history[0]} → {history[1]}\n')
+    assert result.stdout.startswith(f'{history[0][-8:]} → {history[1][-8:]}\n')
     assert result.stdout.partition('\n')[2] == snapshot("""\
 
 Messages
