@@ -21,6 +21,7 @@ from pydantic_deep.cli.render._detail_view import render_details, render_differe
 from pydantic_deep.cli.render._ids import HEAD, short_id
 from pydantic_deep.cli.render._log import print_log
 from pydantic_deep.cli.render._query_table import render_table, value_of, values_of
+from pydantic_deep.cli.render._table_names import summarize_rows
 from pydantic_deep.cli.render._terminal_text import escape_invisible
 from pydantic_deep.cli.render._wrapping import print_lines
 from pydantic_deep.cli.turn._conversation import settings_of
@@ -315,9 +316,9 @@ def _gc(
     if json:
         print_document(collected)
     else:
-        removed = ', '.join(f'{count} {kind}' for kind, count in collected.removed.items() if count)
-        sizes = f'{removed}: {collected.freed_bytes} bytes' if removed else 'nothing'
-        typer.echo(f'Removed {sizes}. Marked {collected.condemned} to be removed by a later call.')
+        removed = summarize_rows(collected.removed)
+        sizes = f': {collected.freed_bytes} bytes' if collected.freed_bytes else ''
+        typer.echo(f'Removed {removed}{sizes}. Marked {collected.condemned} to be removed by a later call.')
 
 
 def _print_replay(version: str, replay: Replay, *, json: bool) -> None:

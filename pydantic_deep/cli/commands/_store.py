@@ -20,6 +20,7 @@ from pydantic_deep.cli.history._store import (
     store_label,
 )
 from pydantic_deep.cli.render._ids import short_id
+from pydantic_deep.cli.render._table_names import name_rows, summarize_rows
 from pydantic_deep.cli.render._terminal_text import escape_invisible
 from pydantic_deep.cli.turn._failures import EXIT_CODES
 from pydantic_deep.store import Damage, StoreCorruptedError, SupportsBackup, restore_store
@@ -77,13 +78,15 @@ def _backup(
     environment = context.find_object(Environment) or Environment()
     url = choose_store(store, environment)
 
-    async def work() -> int:
+    progress = _TableProgress()
+
+    async def work() -> None:
         async with open_chosen_store(url, environment, must_exist=True, read_only=True) as opened:
-            return await cast('SupportsBackup', opened).backup(file, on_progress=_TableProgress())
+            await cast('SupportsBackup', opened).backup(file, on_progress=progress)
 
     with exit_on_error():
-        rows = anyio.run(work)
-    typer.echo(escape_invisible(f'{store_label(url, environment)}: {rows} rows in {file}.'))
+        anyio.run(work)
+    typer.echo(escape_invisible(f'{file} has {summarize_rows(progress.rows)} of {store_label(url, environment)}.'))
 
 
 @store_app.command('restore', epilog=EXIT_CODE_HELP)
@@ -96,25 +99,27 @@ def _restore(
     environment = context.find_object(Environment) or Environment()
     url = choose_store(store, environment)
 
-    async def work() -> int:
-        return await restore_store(url, file, on_progress=_TableProgress())
+    progress = _TableProgress()
+
+    async def work() -> None:
+        await restore_store(url, file, on_progress=progress)
 
     with exit_on_error():
         prepare_directory(url, environment)
-        rows = anyio.run(work)
-    typer.echo(escape_invisible(f'{store_label(url, environment)}: {rows} rows of {file}.'))
+        anyio.run(work)
+    typer.echo(escape_invisible(f'{store_label(url, environment)} has {summarize_rows(progress.rows)} of {file}.'))
 
 
 class _TableProgress:
-    """Prints each table to standard error when its rows start."""
+    """Counts the rows of each table, and prints what they are to standard error when they start."""
 
     def __init__(self) -> None:
-        self._table = ''
+        self.rows: dict[str, int] = {}
 
     def __call__(self, table: str, rows: int) -> None:
-        if table != self._table:
-            self._table = table
-            typer.echo(f'{table} …', err=True)
+        if rows and table not in self.rows and (name := name_rows(table)) is not None:
+            typer.echo(f'{name} …', err=True)
+        self.rows[table] = rows
 
 
 def _describe_damage(damage: Damage) -> str:

@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from inline_snapshot import snapshot
 from typer.testing import Result
 
 from pydantic_deep.testing import ScriptedModel
@@ -88,12 +89,20 @@ def test_backup_is_restored_to_another_store(agents: Path, tmp_path: Path, invok
     backup, copy = tmp_path / 'agents.backup', f'sqlite:///{tmp_path}/copy.db'
     done = invoke('store', 'backup', str(backup), '--store', f'sqlite:///{agents}')
     assert done.exit_code == 0, done.stderr
-    assert 'message …\n' in done.stderr
-    assert done.stdout.startswith(f'{agents}: ')
-    assert done.stdout.endswith(f' rows in {backup}.\n')
+    assert done.stderr == snapshot("""\
+file contents …
+branches …
+conversations …
+messages …
+directories …
+runs …
+versions …
+""")
+    known = '2 conversations, 2 branches, 4 versions, 4 messages, 3 file contents, 2 directories, 2 runs'
+    assert done.stdout == f'{backup} has {known} of {agents}.\n'
     done = invoke('store', 'restore', str(backup), '--store', copy)
     assert done.exit_code == 0, done.stderr
-    assert 'message …\n' in done.stderr
+    assert done.stdout.endswith(f'/copy.db has {known} of {backup}.\n')
     logs = [invoke('log', '--all', '--json', '--store', url).stdout for url in (f'sqlite:///{agents}', copy)]
     assert json.loads(logs[0]) == json.loads(logs[1]) != []
     assert invoke('store', 'check', '--store', copy).exit_code == 0
