@@ -302,7 +302,9 @@ def _model_name(agent: AbstractAgent[Any, Any], settings: Settings) -> str:
         return settings.model
     if agent.model is None:
         raise UnusableModelError(f'The agent {settings.agent!r} has no model. Name one with --model.')
-    return agent.model.model_id if isinstance(agent.model, Model) else agent.model
+    name = agent.model.model_id if isinstance(agent.model, Model) else agent.model
+    provider, _, model = name.partition(':')
+    return model if model == provider else name  # as in `scripted:scripted`
 
 
 def _shown(reference: str | None) -> str:

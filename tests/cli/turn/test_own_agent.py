@@ -137,6 +137,12 @@ def test_budget_and_project_context_of_the_command_line_are_added_to_those_of_th
     assert limited.exit_code == 4, limited.stderr
 
 
+def test_the_model_of_the_agent_has_one_name(invoke: Invoke) -> None:
+    """A model whose provider has the name of the model is shown once: `scripted`, not `scripted:scripted`."""
+    result = invoke('run', 'Bill', '--agent', 'firm:limited', '--json')
+    assert json.loads(result.stdout.splitlines()[0])['model'] == 'scripted'
+
+
 def test_model_of_the_agent_can_be_replaced(invoke: Invoke) -> None:
     model = ScriptedModel('Another.')
     for name in ('billing', 'without_model'):
