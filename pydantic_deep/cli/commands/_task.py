@@ -14,9 +14,11 @@ from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli.approvals._policy import ApprovalMode
 from pydantic_deep.cli.approvals._prompter import ApprovalPrompter
 from pydantic_deep.cli.configuration._effective import ConfigOptions, load_configuration
+from pydantic_deep.cli.configuration._files import list_unused_files
 from pydantic_deep.cli.history._changes import check_branch_name
 from pydantic_deep.cli.history._reader import VersionReader
 from pydantic_deep.cli.render._ids import HEAD
+from pydantic_deep.cli.render._terminal_text import escape_invisible
 from pydantic_deep.cli.terminal._deferred_warnings import deferred_warnings
 from pydantic_deep.cli.turn._models import choose_model
 from pydantic_deep.cli.turn._runner import run_turn
@@ -68,6 +70,15 @@ class AgentOptions:
             max_cost=self.max_cost,
             skills=self.skills or (),
         )
+        unused = list_unused_files(
+            self.directory,
+            Path(),
+            reads_config=not self.no_project_config,
+            reads_context=not self.no_project_context,
+        )
+        if unused:
+            place = f'not those of the current directory ({", ".join(unused)})'
+            typer.echo(escape_invisible(f'The project files of --dir {self.directory} are used, {place}.'), err=True)
         effective = await load_configuration(options, environment)
         extras = effective.extras
         settings = Settings(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, Final
 
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.mcp import McpConfigError, parse_mcp_file
+from pydantic_deep.project_context import ProjectContext
 
 from ._schema import Configuration, ConfigurationError, parse_configuration
 
@@ -93,6 +95,34 @@ def read_project(directory: Path) -> Project | None:
         )
     files = [file for file in (*found, _mcp_file(directory)) if file is not None]
     return Project(directory=directory, files=tuple(files)) if files else None
+
+
+def list_unused_files(project: Path, here: Path, *, reads_config: bool, reads_context: bool) -> list[str]:
+    """Return the names of the project files in a directory that have no effect, because the project is elsewhere.
+
+    Files of the same name in the project have an effect in their place, and so have instructions above it, up to the
+    root of its git repository.
+
+    Args:
+        project: The directory of the project.
+        here: The other directory.
+        reads_config: Whether configuration files of a project have an effect at all.
+        reads_context: Whether its instructions have.
+    """
+    project, here = project.resolve(), here.resolve()
+    if project == here:
+        return []
+    root = next((path for path in (project, *project.parents) if (path / '.git').exists()), project)
+    is_above = here.is_relative_to(root) and project.is_relative_to(here)
+    names = [
+        *((PROJECT_FILE, MCP_FILE) if reads_config else ()),
+        *(ProjectContext.filenames if reads_context and not is_above else ()),
+    ]
+    unused = [name for name in names if (here / name).is_file() and not (project / name).exists()]
+    with suppress(ConfigurationError):  # an invalid file is no error as long as it is not used
+        if reads_config and _pyproject(here) is not None and _pyproject(project) is None:
+            unused.append(f'[{TABLE}] in {PYPROJECT}')
+    return unused
 
 
 def read_mcp_option(path: Path) -> ConfigFile:

@@ -206,3 +206,47 @@ def test_task_is_required_at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr('sys.stdin', Keyboard())
     with pytest.raises(typer.BadParameter, match=r'describe a task, or pipe it to standard input\.'):
         read_task(None)
+
+
+@pytest.fixture
+def other(work: Path) -> Path:
+    """A directory beside the current one, which has project files."""
+    (work / 'AGENTS.md').write_text('Use tabs.\n')
+    (work / '.mcp.json').write_text('{"mcpServers": {}}')
+    (work / 'pyproject.toml').write_text('[tool.pydantic-deep]\nmax_tokens = 9000\n')
+    other = work.parent / 'other'
+    other.mkdir()
+    return other
+
+
+@pytest.mark.parametrize(
+    ('options', 'unused'),
+    [
+        ([], '.mcp.json, AGENTS.md, [tool.pydantic-deep] in pyproject.toml'),
+        (['--no-project-config'], 'AGENTS.md'),
+        (['--no-project-context'], '.mcp.json, [tool.pydantic-deep] in pyproject.toml'),
+        (['--no-project-config', '--no-project-context'], None),
+    ],
+)
+def test_project_files_of_the_current_directory_are_not_dropped_silently(
+    invoke: Invoke, other: Path, options: list[str], unused: str | None
+) -> None:
+    """`--dir` selects the project: files of the current directory that have no effect are listed on one line."""
+    result = invoke('run', 'Go', '--dir', '../other', *options, model=ScriptedModel('Done.'))
+    lines = [line for line in result.stderr.splitlines() if 'current directory' in line]
+    sentence = f'The project files of --dir ../other are used, not those of the current directory ({unused}).'
+    assert lines == ([] if unused is None else [sentence])
+
+
+def test_project_files_are_not_listed_where_they_have_an_effect(invoke: Invoke, other: Path, work: Path) -> None:
+    """Files of the same name take their place, and an `AGENTS.md` above `--dir` in its git repository is read."""
+    for name in ('AGENTS.md', '.mcp.json'):
+        (other / name).write_bytes((work / name).read_bytes())
+    (work / 'pyproject.toml').write_text('invalid')
+    inner = work / 'inner'
+    inner.mkdir()
+    (inner / '.mcp.json').write_text('{"mcpServers": {}}')
+    (work / '.git').mkdir()
+    for directory in ('../other', 'inner', '.'):
+        result = invoke('run', 'Go', '--dir', directory, model=ScriptedModel('Done.'))
+        assert 'current directory' not in result.stderr
