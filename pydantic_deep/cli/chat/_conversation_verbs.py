@@ -111,7 +111,8 @@ async def _new(chat: ChatSession, arguments: Sequence[str]) -> None:
 
 
 async def _help(chat: ChatSession, arguments: Sequence[str]) -> None:
-    chat.print(Text('\n'.join(chat.verbs.help())))
+    lines = chat.verbs.help(chat.console.width) if chat.console.is_terminal else chat.verbs.help()
+    chat.print(Text('\n'.join(lines)))
 
 
 async def _quit(chat: ChatSession, arguments: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeAlias, TypeVar
@@ -16,6 +17,9 @@ Completion: TypeAlias = Literal['version', 'model']
 
 HELP_COLUMNS = 24
 """Width of the column of verbs in the help."""
+
+HELP_WIDTH = 80
+"""Maximum length of a line of the help."""
 
 
 class WrongVerbError(DeepAgentError):
@@ -82,9 +86,15 @@ class VerbTable(Generic[ChatT]):
         """Return the verb with a name; `None` if there is none."""
         return self._by_name.get(name)
 
-    def help(self) -> list[str]:
-        """Return the lines of `/help`, of at most 80 characters so that most terminals do not wrap them."""
-        return [*(f'{verb.usage:{HELP_COLUMNS - 1}} {verb.summary}' for verb in self.listed), *HELP_NOTES]
+    def help(self, width: int = HELP_WIDTH) -> list[str]:
+        """Return the lines of `/help`, wrapped beside the column of verbs if a terminal has fewer than 80 columns."""
+        lines = [*(f'{verb.usage:{HELP_COLUMNS - 1}} {verb.summary}' for verb in self.listed), *HELP_NOTES]
+        indents = [' ' * HELP_COLUMNS if line.startswith(('/', '@', '!')) else '' for line in lines]
+        return [
+            part
+            for line, indent in zip(lines, indents, strict=True)
+            for part in textwrap.wrap(line, width, subsequent_indent=indent)
+        ]
 
 
 HELP_NOTES = (

@@ -23,7 +23,10 @@ MIN_PROMPT_COLUMNS = 8
 """Minimum width of a prompt, however narrow the terminal is."""
 
 BRANCH_CHARS = 30
-"""Maximum number of characters of the name of a branch, and of the title beside it."""
+"""Maximum number of characters of the name of a branch."""
+
+TITLE_CHARS = 20
+"""Maximum number of characters of the title beside it, so that prompts remain readable in 60 columns."""
 
 _MARKS = {'root': '○', 'turn': '●', 'step': '·', 'pause': '◌', 'edit': '✎', 'merge': '◆'}
 """Mark of each kind of version."""
@@ -139,7 +142,7 @@ def branch_label(version: Version, titles: Mapping[str, str]) -> str:
     name, title = first_line(version.branch, BRANCH_CHARS), titles.get(version.conversation_id)
     if title is None:
         return name
-    return '' if title == summarize(version) else f'{name} of “{first_line(title, BRANCH_CHARS)}”'
+    return '' if title == summarize(version) else f'{name} of “{first_line(title, TITLE_CHARS)}”'
 
 
 def _refs(row: Version, tips: set[str], head_id: str | None, titles: Mapping[str, str]) -> Text:

@@ -34,4 +34,11 @@ def test_names_are_unique_and_the_help_fits_80_columns() -> None:
     """Each verb has its own name, and a line in the help that no terminal of 80 columns wraps."""
     assert len({verb.name for verb in VERBS.verbs}) == len(VERBS.verbs)
     assert max(map(len, VERBS.help())) <= 80
+
+
+def test_the_help_of_a_narrow_terminal_continues_beside_the_verbs() -> None:
+    lines = VERBS.help(60)
+    assert max(map(len, lines)) <= 60
+    assert lines[:2] == ['/log [VERSION]          show the versions of the directory,', f'{"":24}or the past of one']
+    assert lines[-2:] == ['Other lines that start with / are refused; everything else', 'is a prompt.']
     assert VerbTable(()).find('v') is None
