@@ -9,7 +9,6 @@ from typing import Annotated
 import anyio
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from pydantic_deep.cli._environment import Environment
@@ -19,6 +18,7 @@ from pydantic_deep.cli.configuration._files import Project, read_project
 from pydantic_deep.cli.configuration._schema import ConfigurationError
 from pydantic_deep.cli.configuration._trust import ask_trust, describe_project, trust_store
 from pydantic_deep.cli.render._mcp_servers import render_mcp_servers
+from pydantic_deep.cli.render._tables import create_table
 from pydantic_deep.cli.render._terminal_text import escape_invisible
 from pydantic_deep.cli.render._wrapping import print_lines
 from pydantic_deep.cli.turn._runtime import open_mcp_servers
@@ -79,7 +79,7 @@ def _config(
     if json:
         print_document(report)
         return
-    table = Table('setting', 'value', 'source', box=None, pad_edge=False, header_style='bold')
+    table = create_table('setting', 'value', 'source')
     for setting in report.settings:
         cells = (setting.key, setting.value or '', setting.source)
         table.add_row(*(Text(escape_invisible(cell), overflow='fold') for cell in cells))

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pydantic_deep.cli._environment import Environment
+from pydantic_deep.cli.render._tables import create_table
 from pydantic_deep.cli.turn._providers import ProviderState, list_providers
 
 from ._options import MODEL_HELP, print_document
@@ -52,7 +53,7 @@ def _models(
 
 def _render_table(states: Sequence[ProviderState]) -> Table:
     """Return the providers as a table, usable ones first."""
-    table = Table('provider', 'ready', 'key', 'package', 'names', box=None, pad_edge=False, header_style='bold')
+    table = create_table('provider', 'ready', 'key', 'package', 'names')
     table.caption = Text(_NOTE)
     table.caption_justify = 'left'
     for state in sorted(states, key=lambda state: (not state.is_ready, state.name)):

@@ -24,6 +24,7 @@ from pydantic_deep.cli.configuration._served_configuration import (
     print_ignored,
 )
 from pydantic_deep.cli.history._store import choose_store, open_chosen_store, store_label
+from pydantic_deep.cli.render._tables import create_table
 from pydantic_deep.cli.render._terminal_text import escape_invisible
 from pydantic_deep.cli.turn._served_agents import with_configuration
 
@@ -356,7 +357,7 @@ def _create_hint(url: str, environment: Environment) -> str:
 
 
 def _render_keys(keys: list[tuple[ApiKey, datetime | None]]) -> Table:
-    table = Table('id', 'name', 'owner', 'scopes', 'agents', 'expires', 'last used', box=None, pad_edge=False)
+    table = create_table('id', 'name', 'owner', 'scopes', 'agents', 'expires', 'last used')
     for key, used in keys:
         expires = 'revoked' if key.revoked_at is not None else _format_day(key.expires_at, 'never')
         agents = 'all' if key.agents is None else ', '.join(key.agents)

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pydantic_deep.cli._environment import Environment
+from pydantic_deep.cli.render._tables import create_table
 from pydantic_deep.cli.render._terminal_text import escape_invisible, first_line
 from pydantic_deep.skills import (
     BUNDLED_SKILLS,
@@ -204,7 +205,7 @@ def _skill_documents(listed: list[SkillRow]) -> list[dict[str, object]]:
 
 def render_skill_table(listed: list[SkillRow]) -> Table:
     """Return skills as a table."""
-    table = Table('name', 'from', 'description', box=None, pad_edge=False, header_style='bold')
+    table = create_table('name', 'from', 'description')
     for row in listed:
         scope = row.skill.scope if row.is_trusted else f'{row.skill.scope}, untrusted'
         table.add_row(Text(escape_invisible(row.skill.name)), scope, Text(first_line(row.skill.description, 200)))

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import anyio
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from pydantic_deep.cli._environment import Environment
+from pydantic_deep.cli.render._tables import create_table
 from pydantic_deep.cli.render._terminal_text import escape_invisible
 from pydantic_deep.repository import RowNotFoundError
 
@@ -184,7 +184,7 @@ def _events_of(hook: Webhook) -> str:
 
 
 def _print_table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    table = Table(*columns, box=None, pad_edge=False)
+    table = create_table(*columns)
     for row in rows:
         table.add_row(*(Text(escape_invisible(cell), overflow='fold') for cell in row))
     table.columns[0].no_wrap = True  # so that it can be copied
