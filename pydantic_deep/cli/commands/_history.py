@@ -97,7 +97,7 @@ def _log(
     """Show the versions of the directory as a graph, newest first.
 
     Marks: ○ root of a conversation, ● turn, ◌ pause for approvals, ✎ edit of files or settings without the agent,
-    ◆ merge, · step within a turn (with --steps, or if a turn ended early or another one started there). A column
+    ◆ merge, · step within a turn (with --steps, or if a turn ended or started there or it was merged). A column
     that ends with … continues with versions that are not shown. Branches of other conversations than that of HEAD are
     followed by the first prompt. Each line has the number of files that differ from the version before. In a pipe,
     prompts are cut to 200 characters. Suspended runs are listed on standard error.

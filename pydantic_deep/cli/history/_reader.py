@@ -121,7 +121,7 @@ class VersionReader:
             conversation_id: Include only this conversation.
             everything: Include all directories, not only this one.
             steps: Include all versions within turns. Otherwise, steps are included only if they end an abandoned turn:
-                `HEAD`, and the parents of other versions.
+                `HEAD`, and the parents of other versions, also of merges.
             limit: The maximum number of versions.
         """
         kinds = None if steps else VISIBLE_KINDS
@@ -224,7 +224,8 @@ class VersionReader:
         """Return versions together with the last steps of abandoned turns, newest first."""
         self._turns.cache(page)
         conversations = {record.conversation_id for record in page}
-        others = [head, *[await self._turns.parent(record) for record in page]]
+        parents = [*page, *(record._replace(parent_id=record.merged_from) for record in page)]
+        others = [head, *[await self._turns.parent(record) for record in parents]]
         abandoned = [
             record
             for record in others

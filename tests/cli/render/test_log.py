@@ -125,6 +125,24 @@ def test_log_shows_a_step_that_another_turn_continues(invoke: Invoke, left_at_a_
     assert len(document(invoke('log', '--conversation', another, '--json'))) == 2
 
 
+def test_log_shows_a_merged_step(invoke: Invoke, left_at_a_step: list[str]) -> None:
+    """A merge with a step of an earlier turn has two lines, although other steps are not shown."""
+    invoke('run', 'Go on', '-c', model=ScriptedModel('Done.'))
+    assert invoke('merge', 'HEAD', left_at_a_step[3]).exit_code == 0
+    ids = [*left_at_a_step, *ids_of(invoke)[-2:]]
+    assert named(invoke('log').stdout, ids) == snapshot("""\
+◆ version6 (branch-2) merge now  with version3  1 file
+├─╮
+● │ version5 (HEAD) now  Go on
+│ │ ● version4 (main) now  Write both  2 files
+│ ├─╯
+│ · version3 now  calls read_file  1 file
+├─╯
+· version2 step now  Write both  1 file
+○ version0 root now  a conversation begins
+""")
+
+
 def test_log_labels_an_edit_after_a_step(invoke: Invoke, left_at_a_step: list[str], work: Path) -> None:
     (work / 'poem.txt').write_text('mine\n')
     invoke('run', 'Go on', '-c', model=ScriptedModel('Done.'))
