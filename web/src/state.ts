@@ -146,6 +146,15 @@ export const listConversations = unattended(async (more = false) => {
   });
 });
 
+/** Return why a turn has failed, and its prompt with the text of loaded skills, which is sent again. */
+async function loadFailure(id: string, failed: Version): Promise<[VersionDetails['error'], Prompt | null]> {
+  const [{ error }, { messages }] = await Promise.all([
+    server.get<VersionDetails>(`versions/${failed.id}`),
+    server.getExactly<{ messages: Message[] }>(`conversations/${id}/messages?version=${failed.id}`),
+  ]);
+  return [error, turnsOf(messages).at(-1)?.prompt ?? null];
+}
+
 /** Load the open conversation at its head. The stored state replaces that of a run that has ended. */
 export async function refresh(ended: Live | null = null): Promise<void> {
   const id = currentId();
@@ -159,7 +168,7 @@ export async function refresh(ended: Live | null = null): Promise<void> {
   ]);
   const failed = history.items[0];
   const hasFailed = live.value === null && failed?.state === 'failed' && failed.parent_id === details.head && failed.prompt !== null;
-  const error = hasFailed ? (await server.get<VersionDetails>(`versions/${failed.id}`)).error : null;
+  const [error, prompt] = hasFailed ? await loadFailure(id, failed) : [null, null];
   if (currentId() !== id) return; // another conversation was opened in the meantime
   const hasMoved = open.value?.details.head !== details.head;
   batch(() => {
@@ -168,7 +177,7 @@ export async function refresh(ended: Live | null = null): Promise<void> {
     agent.value = details.agent;
     if (ended !== null && live.value === ended) live.value = ended.error === null ? null : hasMoved ? { ...ended, prompt: null, items: [] } : ended;
     if (hasFailed && live.value === null) {
-      live.value = { runId: failed.run_id ?? '', isRunning: false, prompt: { text: failed.prompt!, media: [] }, items: [], error: `The last turn failed${error ? `: ${error}` : '.'}`, base: details.head };
+      live.value = { runId: failed.run_id ?? '', isRunning: false, prompt, items: [], error: `The last turn failed${error ? `: ${error}` : '.'}`, base: details.head };
     }
   });
   await listApprovals();

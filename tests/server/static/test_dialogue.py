@@ -73,7 +73,7 @@ def answer(messages: Sequence[ModelMessage], info: AgentInfo) -> Any:
         return [call('write_file', path='/report.md', content=f'# Sales\n\n{said}\n')]
     if returned:
         return f'Done: {returned[-1].outcome}.'
-    if said.startswith('fail'):
+    if 'fail now' in said:
         raise ValueError('inside')
     if said.startswith('plan'):
         return [ThinkingPart('They want a report.'), 'I plan.', call('write_todos', todos=TODOS)]
@@ -222,6 +222,18 @@ async def test_failed_run_shows_its_error_with_try_again(open_page: OpenPage):
     await expect(seen.page.locator('#prompt')).to_have_value('fail now')
     await seen.say('better', until='You said: better')
     await expect(seen.page.locator('.failure')).to_have_count(0)
+
+
+async def test_failed_prompt_is_tried_again_with_its_loaded_skill(open_page: OpenPage):
+    """The page shows what was typed. What it sends again is the prompt with the text of the skill, also after a reload."""
+    prompt = '<skill name="haiku">\nThree lines.\n</skill>\n\nfail now'
+    seen = await open_page()
+    await seen.send(prompt)
+    await expect(seen.page.locator('.failure')).to_contain_text('The run failed with ValueError')
+    await seen.page.reload()
+    await expect(seen.turns.last.locator('.bubble')).to_have_text('/haiku fail now')
+    await seen.page.click('text=Change the prompt')
+    await expect(seen.page.locator('#prompt')).to_have_value(prompt)
 
 
 async def test_conversation_is_titled_by_its_first_prompt_and_can_be_reopened(open_page: OpenPage):
