@@ -21,8 +21,8 @@ from ._types import SkillDiagnostic
 MAX_BODY_LINES = 500
 """The recommendation of the standard. Further text belongs in files that the body refers to."""
 
-_PLACEHOLDER = re.compile(r'(?<!\S)…')
-"""An ellipsis that stands for words, as in the template of `pydantic-deep skills new`."""
+_PLACEHOLDER = re.compile(r'\b(?:to|for) …')
+"""An ellipsis in place of a verb or a noun, as in the template of `pydantic-deep skills new`. One at the end of a list is none."""
 
 _LINK = re.compile(r'\]\((?!\w+:|#|/)([^)\s#]+)[^)]*\)')
 _MENTION = re.compile(r'`(?:python3? |bash |sh )?((?:scripts|references|assets)/[\w./-]+)')

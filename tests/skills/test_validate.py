@@ -45,6 +45,13 @@ def test_standard_violations_are_errors_and_come_first(write_skill: WriteSkill) 
     )
 
 
+def test_description_of_the_template_is_an_error_and_an_ellipsis_after_a_list_is_none(write_skill: WriteSkill) -> None:
+    placeholder = write_skill('pdf', 'description: Use this skill when the user wants to … PDF files.')
+    assert diagnostics_of(placeholder) == [('error', 'description-placeholder', None)]
+    listing = write_skill('docx', 'description: "Use when asked for: PDF, DOCX, …"')
+    assert diagnostics_of(listing) == []
+
+
 def test_advice_is_a_warning_with_its_line(write_skill: WriteSkill) -> None:
     body = '\n\n# Do\nSee [a](a.md), [again](a.md) and `scripts/b.py`.\nIt is\u200b so.\n' + 'x\n' * 500
     assert diagnostics_of(write_skill('pdf', 'description: Does things.', body)) == snapshot(
