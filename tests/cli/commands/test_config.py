@@ -127,7 +127,7 @@ def test_servers_are_listed_with_their_tools(invoke: Invoke, mcp_file: Path) -> 
     """The list has the state of each server, and marks tools whose calls need approval."""
     result = invoke('mcp-servers', '--mcp-config', str(mcp_file))
     assert result.exit_code == 0
-    assert 'shop: 10 tools, 2 resources' in result.stdout
+    assert 'shop: 11 tools, 2 resources' in result.stdout
     assert '  shop_add\n  shop_order  (asks)\n' in result.stdout
 
 
