@@ -773,6 +773,7 @@ def test_every_public_name_is_listed() -> None:
                 'VersionedConversation',
                 'WorkspaceBusyError',
                 'WorkspaceReplacedError',
+                'ancestors',
                 'attempt_ids',
                 'has_moved_on',
                 'replaced_messages',

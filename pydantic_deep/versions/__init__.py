@@ -43,6 +43,7 @@ from ._subagent_threads import SubagentThread, ThreadEvent, attempt_ids
 from ._turn_options import TurnOptions
 from ._version import AgentVersion, Lineage, TurnStream
 from ._versioned_agent import VISIBLE_KINDS, VersionedAgent
+from .comparison._ancestors import ancestors
 from .comparison._merge import MergeSide
 from .comparison._version_diff import FileDiff, Replay, RequestDifference, ResultDifference, VersionDiff
 from .errors import (
@@ -108,6 +109,7 @@ __all__ = (
     'VersionedConversation',
     'WorkspaceBusyError',
     'WorkspaceReplacedError',
+    'ancestors',
     'attempt_ids',
     'has_moved_on',
     'replaced_messages',

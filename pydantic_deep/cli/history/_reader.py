@@ -14,7 +14,7 @@ from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.cli.render._terminal_text import escape_invisible
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.store import SqlStore, Store, VersionFilter, VersionRecord
-from pydantic_deep.versions import VISIBLE_KINDS, VersionedAgent, attempt_ids, suspended_runs, workspace_key
+from pydantic_deep.versions import VISIBLE_KINDS, VersionedAgent, ancestors, attempt_ids, suspended_runs, workspace_key
 from pydantic_deep.views import Difference, StoreReader, TurnLineages, Version
 
 from ._pending import can_finish, is_own
@@ -98,8 +98,8 @@ class VersionReader:
         Raises:
             UnknownVersionError: The revision matches no version, or several.
         """
-        ancestors = await self._ancestors(await self.revisions.find(name))
-        newest = sorted(ancestors.values(), key=lambda record: record.number, reverse=True)[:limit]
+        found = await ancestors(self.store, await self.revisions.find(name))
+        newest = sorted(found.values(), key=lambda record: record.number, reverse=True)[:limit]
         return await self._log_page(newest, {})
 
     async def difference(self, before: str, after: str | None) -> Difference:
@@ -188,21 +188,10 @@ class VersionReader:
 
     async def contains(self, record: VersionRecord, other: VersionRecord) -> bool:
         """Return whether a version is another version or descends from it, also through merges."""
-        seen = await self._ancestors(record)
+        seen = await ancestors(self.store, record)
         ends = {ancestor.run_id: ancestor.number for ancestor in seen.values()}
         is_step_of_them = other.kind == 'step' and other.number < ends.get(other.run_id, 0)
         return other.id in seen or is_step_of_them
-
-    async def _ancestors(self, record: VersionRecord) -> dict[str, VersionRecord]:
-        """Return a version and its ancestors, also through merges, by id."""
-        seen: dict[str, VersionRecord] = {}
-        pending = [record.id]
-        while pending:
-            for ancestor in (await self.store.lineage(pending.pop())).versions:
-                if ancestor.id not in seen and ancestor.merged_from is not None:
-                    pending.append(ancestor.merged_from)
-                seen[ancestor.id] = ancestor
-        return seen
 
     async def _log_page(self, page: Sequence[VersionRecord], turn_bases: dict[str, str]) -> LogPage:
         head = await self.revisions.find_head()

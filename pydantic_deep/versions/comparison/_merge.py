@@ -12,6 +12,8 @@ from pydantic_deep.versions.errors import InvalidMergeChoiceError, MergeConflict
 from pydantic_deep.versions.pauses._answers import fresh_approvals
 from pydantic_deep_backends import Tree, digest_of, merge_trees, needed_for_merge
 
+from ._ancestors import ancestors
+
 MergeSide: TypeAlias = Literal['ours', 'theirs']
 """The version whose file a merge keeps: the version that is merged into, or the other one."""
 
@@ -107,23 +109,8 @@ def _joined(old: Mapping[str, object], ours: Mapping[str, object], theirs: Mappi
 
 async def _common(session: Session[Any, Any], ours: VersionRecord, theirs: VersionRecord) -> VersionRecord:
     """Return the newest common ancestor. The ancestors of a merge include those of both parents."""
-    their_ancestors = await _ancestors(session, theirs)
-    common = [version for id, version in (await _ancestors(session, ours)).items() if id in their_ancestors]
+    their_ancestors = await ancestors(session.store, theirs)
+    common = [version for id, version in (await ancestors(session.store, ours)).items() if id in their_ancestors]
     if not common:
         raise NoCommonVersionError(ours.id, theirs.id)
     return max(common, key=lambda version: version.number)
-
-
-async def _ancestors(session: Session[Any, Any], record: VersionRecord) -> dict[str, VersionRecord]:
-    ancestors: dict[str, VersionRecord] = {}
-    remaining = [record.id]
-    while remaining:
-        id = remaining.pop()
-        if id in ancestors:
-            continue
-        for version in (await session.store.lineage(id)).versions:
-            if version.id not in ancestors:
-                ancestors[version.id] = version
-                if version.merged_from is not None:
-                    remaining.append(version.merged_from)
-    return ancestors

@@ -302,3 +302,23 @@ def test_answered_pause_with_an_edit_names_the_final_version(invoke: Invoke, wor
     invoke('resume', ALLOW, model=ScriptedModel('Wrote.'))
     ids = ids_of(invoke)
     assert 'version3 continues it' in named(refused(invoke, '--from', ids[1]), ids)
+
+
+@pytest.mark.anyio
+async def test_ancestors_are_listed_after_a_merged_version_was_deleted() -> None:
+    """`log VERSION` follows merges, and goes on without a version that was deleted."""
+    async with open_store('memory:') as store:
+        agent = VersionedAgent(create_deep_agent(ScriptedModel('one', 'two')), store)
+        start = await agent.create()
+        ours, theirs = await start.advance('one'), await start.advance('two')
+        merged = await ours.merge(theirs)
+        reader = VersionReader(revisions=Revisions(store=store, directory='/'))
+        whole = [version.id for version in (await reader.lineage_log(merged.id, limit=100)).versions]
+        assert {merged.id, ours.id, theirs.id, start.id} <= set(whole)
+
+        await agent.delete(theirs)
+
+        left = [version.id for version in (await reader.lineage_log(merged.id, limit=100)).versions]
+        assert {merged.id, ours.id, start.id} <= set(left)
+        assert theirs.id not in left
+        assert await reader.contains(merged.record, ours.record)

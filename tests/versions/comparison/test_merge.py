@@ -106,6 +106,19 @@ async def test_merging_the_same_version_again_changes_nothing(make: MakeAgent):
     assert await (await twice.merge(theirs)).file_tree() == await twice.file_tree()
 
 
+async def test_merges_continue_after_a_merged_version_was_deleted(make: MakeAgent):
+    """A deleted version leaves its children, also the merge that contains its files."""
+    agent = make(put('/ours.txt', 'o'), 'done', put('/theirs.txt', 't'), 'done', put('/more.txt', 'm'), 'done')
+    root = await agent.create(backend=StateBackend())
+    ours, theirs = await root.advance('a'), await root.advance('b')
+    merged, more = await ours.merge(theirs), await root.advance('c')
+    await agent.delete(theirs)
+
+    both = await merged.merge(more)
+
+    assert sorted(await both.file_tree()) == ['/more.txt', '/ours.txt', '/theirs.txt']
+
+
 SHARED = {'/same.txt': 'old\n', '/removed.txt': 'old\n', '/place': 'old\n', '/dir/a.txt': 'a\n'}
 
 
