@@ -1,7 +1,7 @@
 """Takes the screenshots of the web page for the server guide: `.venv/bin/python scripts/write_page_image.py`.
 
-It needs Chromium (`scripts/install-chromium.sh`) and pydantic-ai-harness. A scripted model answers, so that the screenshots are always the same
-except for the time of day.
+It needs Chromium (`scripts/install-chromium.sh`) and pydantic-ai-harness. A scripted model answers, so that the
+screenshots are always the same except for the time of day.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ MAX_BODY_LINES = 500
 """The recommendation of the standard. Further text belongs in files that the body refers to."""
 
 _PLACEHOLDER = re.compile(r'\b(?:to|for) …')
-"""An ellipsis in place of a verb or a noun, as in the template of `pydantic-deep skills new`. One at the end of a list is none."""
+"""An ellipsis in place of words, as in the template of `pydantic-deep skills new`. One at the end of a list does not match."""
 
 _LINK = re.compile(r'\]\((?!\w+:|#|/)([^)\s#]+)[^)]*\)')
 _MENTION = re.compile(r'`(?:python3? |bash |sh )?((?:scripts|references|assets)/[\w./-]+)')

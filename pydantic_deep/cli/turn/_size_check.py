@@ -1,4 +1,7 @@
-"""The check that a directory is small enough for versions, which read all files that `.gitignore` does not exclude, except open databases."""
+"""The check that a directory is small enough for versions.
+
+They read all files except open databases and those that `.gitignore` excludes.
+"""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ async def test_open_store_stays_in_a_checkout_of_a_version_that_has_its_file(tmp
     (root / 'other.db.owners/x').touch()
     backend: LocalBackend | CompositeBackend = LocalBackend(root)
     if is_mounted:
-        backend = CompositeBackend(StateBackend(), {'/work/': backend})
+        backend = CompositeBackend(StateBackend(), {'/files/': backend})
     async with open_store('memory:') as store:
         model = ScriptedModel('one', 'two')
         agent = VersionedAgent(create_deep_agent(model), store)
