@@ -24,7 +24,7 @@ from .http._errors import ServerError
 from .runs._pool import busy_error
 from .runs._renderings import Rendering
 from .runs._server_run import ServerRun
-from .runs._stored_runs import load_run, load_running_runs
+from .runs._stored_runs import active_run_ids, load_run, load_running_runs
 
 _LIMITS: TypeAdapter[UsageLimits | None] = TypeAdapter(UsageLimits | None)
 
@@ -86,11 +86,11 @@ async def refuse_if_running(state: ServerState, conversation_id: str) -> None:
     """Refuse to change a conversation while one of its runs is active.
 
     Raises:
-        ServerError: A run of the conversation is running.
+        ServerError: A run of the conversation is queued or running.
     """
-    here = state.runs.runs_in(conversation_id)
-    if here:
-        raise busy_error(here[0].id)
+    active = await active_run_ids(state.store, state.runs, conversation_id)
+    if active:
+        raise busy_error(min(active))
     stored = await load_running_runs(state.store, state.runs, conversation_id)
     if stored:
         raise busy_error(stored[0].id)

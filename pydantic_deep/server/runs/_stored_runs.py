@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic_deep.dispatch import load_attempts
-from pydantic_deep.store import RunQueue, RunRecord, Store, VersionFilter, VersionRecord
+from pydantic_deep.store import RunQueue, RunRecord, SqlStore, Store, VersionFilter, VersionRecord
 from pydantic_deep.streaming import ErrorEvent, RunStatus, load_failure, suspended_event
 from pydantic_deep.versions import has_moved_on
 
@@ -18,6 +18,9 @@ from ._pool import RunPool
 
 _ALL = 1_000_000
 """An upper bound for the number of runs of a store or a conversation."""
+
+_FINAL: Final = frozenset({'complete', 'failed', 'awaiting_approval'})
+"""The states of attempts that no other attempt follows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +59,11 @@ class StoredRun:
         return self.state != 'running'
 
     @property
+    def is_final(self) -> bool:
+        """Whether the run has ended and no attempt follows. The queue and other processes may not have noticed it yet."""
+        return self.last.state in _FINAL
+
+    @property
     def error(self) -> ErrorEvent | None:
         """The error of a failed run, as its events had it: without messages that may reveal internals."""
         if self.is_suspended:
@@ -85,6 +93,19 @@ async def load_run(store: Store, pool: RunPool, id: str) -> StoredRun | None:
         if newest:
             return replace(run, version=newest[0])
     return run
+
+
+async def active_run_ids(store: SqlStore, pool: RunPool, conversation_id: str) -> set[str]:
+    """Return the ids of the active runs of a conversation: those of this process, queued ones, and those of workers.
+
+    The store decides whether a run of a worker has ended, since a mirror notices it later.
+    """
+    active = {run.id for run in pool.runs_in(conversation_id) if not run.is_mirrored}
+    for queued in await store.queue.list(conversation_id=conversation_id):
+        attempts = await load_attempts(store, queued.run_id)
+        if not attempts or attempts[-1].state not in _FINAL:
+            active.add(queued.run_id)
+    return active
 
 
 async def load_running_runs(store: Store, pool: RunPool, conversation_id: str) -> list[RunRecord]:

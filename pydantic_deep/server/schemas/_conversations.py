@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field, JsonValue
 from pydantic_deep._examples import example_config
 from pydantic_deep.server._state import ServerState
 from pydantic_deep.server.access._ownership import AuthorizedConversation
-from pydantic_deep.server.runs._stored_runs import load_running_runs, load_suspended_runs
+from pydantic_deep.server.runs._stored_runs import active_run_ids, load_running_runs, load_suspended_runs
 from pydantic_deep.views import ConversationDetails, ConversationSummary
 
 from ._fields import Name
@@ -75,18 +75,12 @@ async def load_conversation(state: ServerState, own: AuthorizedConversation) -> 
 
 async def unfinished_ids(state: ServerState, conversation_id: str) -> list[str]:
     """Return the ids of the queued, running and suspended runs of a conversation, oldest first."""
-    begun = await _begun_ids(state, conversation_id)
+    begun = await active_run_ids(state.store, state.runs, conversation_id)
     stored = await state.store.runs(conversation_id=conversation_id, states=['running'])
     return sorted(begun | {run.id for run in stored})
 
 
 async def running_ids(state: ServerState, conversation_id: str) -> list[str]:
     """Return the ids of the queued and running runs of a conversation, in any process, oldest first."""
-    begun = await _begun_ids(state, conversation_id)
+    begun = await active_run_ids(state.store, state.runs, conversation_id)
     return sorted(begun | {run.id for run in await load_running_runs(state.store, state.runs, conversation_id)})
-
-
-async def _begun_ids(state: ServerState, conversation_id: str) -> set[str]:
-    """Return the ids of the runs of this process, and of those that wait for a worker, which the store has no runs of."""
-    waiting = [run for run in await state.store.queue.list(conversation_id=conversation_id) if run.state == 'queued']
-    return {run.id for run in state.runs.runs_in(conversation_id)} | {run.run_id for run in waiting}

@@ -97,6 +97,8 @@ class RunList(BaseModel):
 async def build_run(state: ServerState, own: AuthorizedRun) -> Run:
     """Build a run from the state of this process, or from the store."""
     local, stored, queued = own.local, own.stored, own.queued
+    if local is not None and local.outcome is None and local.is_mirrored and stored is not None and stored.is_final:
+        local = None  # its mirror has not read the end yet
     place: dict[str, object] = {'node': None, 'heartbeat_at': None}
     if queued is not None:
         beat = queued.heartbeat_at
@@ -120,7 +122,7 @@ async def build_run(state: ServerState, own: AuthorizedRun) -> Run:
     return Run.of(
         stored,
         conversation_id=stored.last.conversation_id,
-        state=stored.state if queued is None or queued.state == 'ended' else queued.state,
+        state=stored.state if queued is None or queued.state == 'ended' or stored.is_final else queued.state,
         agent=stored.last.agent_name,
         version_id=version_id,
         output=None if version is None or not stored.is_over else stored_output_text(version.record),

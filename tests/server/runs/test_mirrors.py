@@ -122,6 +122,41 @@ async def test_run_waits_for_a_worker_and_both_doors_stream_the_same_events(flee
     assert none.status_code == 204
 
 
+async def test_door_whose_mirror_lags_knows_what_another_door_has_seen(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that saw the end of a run at one door finds it ended at every other, and may change the conversation."""
+    conversation, run = await fleet.begin()
+    assert await fleet.state(run) == 'queued'  # mirrored by the second door, too
+    lagging = fleet.doors[1].state.runs._mirrors  # pyright: ignore[reportPrivateUsage]
+    assert lagging is not None
+
+    async def no_news(run_ids: list[str]) -> list[Any]:
+        await anyio.sleep_forever()
+        return []
+
+    monkeypatch.setattr(lagging.queue, 'progress', no_news)
+    async with fleet.worker():
+        await fleet.first.get(f'/api/runs/{run}/events')
+
+        shown = (await fleet.second.get(f'/api/runs/{run}')).json()
+        assert (shown['state'], shown['output']) == ('complete', 'You said: Hello')
+        details = (await fleet.second.get(f'/api/conversations/{conversation}')).json()
+        assert details['running'] == []
+        deleted = await fleet.second.delete(f'/api/conversations/{conversation}')
+        assert deleted.status_code == 204, deleted.text
+
+
+async def test_conversation_with_a_run_that_another_door_has_queued_is_not_deleted(fleet: Fleet) -> None:
+    """A run that waits for a worker protects its conversation at every door."""
+    conversation, run = await fleet.begin()
+
+    refused = await fleet.second.delete(f'/api/conversations/{conversation}')
+
+    assert refused.status_code == 409
+    assert run in refused.text
+
+
 async def test_waiting_client_gets_the_result(fleet: Fleet) -> None:
     """A request that waits returns when the worker has ended the run."""
     created = await fleet.first.post('/api/conversations', json={'agent': 'analyst'})
