@@ -77,16 +77,56 @@ def test_resume_finishes_a_crashed_turn(invoke: Invoke, work: Path) -> None:
     assert (again.exit_code, 'has pending approvals' in again.stderr) == (2, True)
 
 
+def _crash_at_once(work: Path, tmp_path: Path, task: str, *options: str) -> None:
+    """Run a turn that crashes while its first request waits for the response."""
+    program = CRASHING_PROGRAM.replace('len(messages) > 1', 'True').replace(
+        "'Go'", ', '.join(map(repr, (task, *options)))
+    )
+    arguments = [sys.executable, '-c', program, tmp_path / 'state', tmp_path / 'home']
+    assert subprocess.run(arguments, cwd=work, check=False).returncode == 9
+
+
 def test_resume_is_offered_only_for_turns_that_it_can_finish(invoke: Invoke, work: Path, tmp_path: Path) -> None:
-    """A turn without a step, and one of another program's agent, are listed without a command that would refuse them."""
-    program = CRASHING_PROGRAM.replace('len(messages) > 1', 'True')
-    subprocess.run([sys.executable, '-c', program, tmp_path / 'state', tmp_path / 'home'], cwd=work, check=False)
+    """A turn of another program's agent is listed without a command that would refuse it."""
     program = FOREIGN_PROGRAM.format(store=tmp_path / 'state/pydantic-deep/agents.db', directory=work)
+    (tmp_path / 'state/pydantic-deep').mkdir(parents=True)
     assert subprocess.run([sys.executable, '-c', program], check=False).returncode == 9
     listed = invoke('log')
-    assert listed.stderr.count('Suspended: the run of ') == 2
+    assert listed.stderr.count('Suspended: the run of ') == 1
     assert 'pydantic-deep resume' not in listed.stderr
     assert 'has pending approvals' in invoke('resume', '--approvals=allow').stderr
+
+
+def test_resume_finishes_a_turn_that_crashed_before_its_first_step(invoke: Invoke, work: Path, tmp_path: Path) -> None:
+    """Nothing but the prompt is stored then, and the turn runs with it."""
+    _crash_at_once(work, tmp_path, 'Write the report')
+    listed = invoke('log')
+    assert 'Finish it with: pydantic-deep resume ' in listed.stderr
+    model = ScriptedModel('Here it is.')
+    result = invoke('resume', '--approvals=allow', model=model)
+    assert (result.exit_code, result.stdout) == (0, 'Here it is.\n'), result.stderr
+    assert 'Write the report' in str(model.requests[-1].messages)
+    listed = invoke('log')
+    assert ('Write the report' in listed.stdout, listed.stderr) == (True, '')
+
+
+@pytest.mark.parametrize('command', ['run', 'chat'])
+def test_prompt_of_a_turn_that_crashed_before_its_first_step_is_kept(
+    invoke: Invoke, work: Path, tmp_path: Path, command: str
+) -> None:
+    """A new prompt continues after the one of the crashed turn, which the model and the log still show."""
+    assert invoke('run', 'First', model=ScriptedModel('Done.')).exit_code == 0
+    _crash_at_once(work, tmp_path, 'Write the report', '--continue')
+    model = ScriptedModel('Fine.')
+    if command == 'run':
+        result = invoke('run', '--continue', 'In English', model=model)
+    else:
+        result = invoke('chat', '--continue', model=model, stdin='In English\n')
+    assert (result.exit_code, result.stdout) == (0, 'Fine.\n'), result.stderr
+    sent = str(model.requests[-1].messages)
+    assert sent.index('First') < sent.index('Write the report') < sent.index('In English')
+    listed = invoke('log')
+    assert ('Write the report' in listed.stdout, listed.stderr) == (True, '')
 
 
 @pytest.mark.usefixtures('crashed')

@@ -52,9 +52,8 @@ def is_own(record: VersionRecord) -> bool:
 
 
 def can_finish(run: SuspendedRun, record: VersionRecord) -> bool:
-    """Return whether a suspended run can continue a version: its last step, or the answered version that it resumes."""
-    has_begun = record.run_id == run.id or record.state == 'awaiting_approval'
-    return run.version_id == record.id and has_begun and not run.has_moved_on
+    """Return whether a suspended run can continue a version: its last step, or the version that it began from."""
+    return run.version_id == record.id and not run.has_moved_on
 
 
 async def check_pending(store: Store, record: VersionRecord) -> Sequence[ApprovalRecord]:

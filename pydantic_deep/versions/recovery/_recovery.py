@@ -110,18 +110,19 @@ async def claim_rest(session: Session[Any, Any], run_id: str) -> TurnRequest | N
 
 
 async def finish_crashed(session: Session[Any, Any], version: VersionRecord) -> VersionRecord:
-    """End the crashed run whose newest version is this one; return the version to continue from."""
+    """End the crashed runs whose newest version is this one, or that began from it; return the version to continue from."""
     store = session.store
+    next_version = version
     for run in await store.runs(conversation_id=version.conversation_id, states=['running'], limit=ALL_RUNS):
         newest = await store.versions(VersionFilter(run_id=run.id), limit=1)
         last_id = newest[0].id if newest else run.base_id
         if last_id == version.id and run.parent_run_id is None and await store.claim_run(run.id):
             with _orphaned_on_failure(store, run.id):
                 await _end_children(store, run.id)
-                if newest:
-                    return await _close(session, run, newest[0])
-                await _end(store, run)
-    return version
+                closed = await _close(session, run, version)
+            if next_version is version and (newest or load_options(run).branch is None):
+                next_version = closed
+    return next_version
 
 
 @contextmanager
@@ -151,6 +152,7 @@ async def _close(
     options = load_options(run)
     remnants, deps = await crash_remnants(store, attempts, response_id), await left_deps(store, attempts, response_id)
     parent_id = await _origin(store, attempts[0])
+    branches = {branch.name for branch in await store.branches(last.conversation_id)}
     lost = await _lost_usage(store, attempts, last)
     below = await runs_called(store, attempts, response_id)
     used = load_usage(last.usage) + lost + await usage_of_runs(store, [child.id for child in below])
@@ -160,6 +162,7 @@ async def _close(
         messages=messages,
         message_ids=ids,
         run_record=run,
+        branch_name=None if options.branch in branches else options.branch,
         parent_id=parent_id,
         claim=await _claim_of(run, store, last),
         pause_id=options.resumes,

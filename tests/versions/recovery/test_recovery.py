@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from pydantic_ai import Agent, CancellationToken, DeferredToolRequests, RunCancelled
-from pydantic_ai.messages import ModelMessage
+from pydantic_ai.messages import ModelMessage, UserPromptPart
 from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep import Approve, DeepAgentDeps, LocalBackend, StateBackend, create_deep_agent
@@ -348,6 +348,11 @@ async def test_subagent_that_crashed_before_its_first_response_restarts_in_its_t
     assert world.asked == ['go 0', 'do 0', 'go 1']
 
 
+def prompts_of(messages: Sequence[ModelMessage]) -> list[object]:
+    parts = [part for message in messages for part in message.parts]
+    return [part.content for part in parts if isinstance(part, UserPromptPart)]
+
+
 async def tip_of(agent: VersionedAgent[Any, Any]) -> AgentVersion[Any, Any]:
     """Return the newest version, including steps."""
     return (await agent.list(steps=True, limit=1))[0]
@@ -396,16 +401,37 @@ async def test_finish_crashed_preserves_completed_calls_and_prevents_recovery(ur
     assert world.asked == ['go 0', 'more 0']
 
 
-async def test_finish_crashed_before_the_first_response_leaves_nothing(url: str) -> None:
+async def test_finish_crashed_before_the_first_response_keeps_the_prompt(url: str) -> None:
+    """As after a cancellation, the conversation continues after the prompt."""
     world = World(url, plan({'go': ['end'], 'more': ['more']}))
     async with world.process(dies_after=begins) as agent:
         root = await agent.create(backend=StateBackend())
         await root.advance('go')
     async with world.process() as agent:
-        root = await agent.load(root.id)
-        assert await agent.finish_crashed(root) is root
+        closed = await agent.finish_crashed(await agent.load(root.id))
+        assert (closed.kind, closed.state, closed.parent_id) == ('turn', 'interrupted', root.id)
+        assert prompts_of(await closed.messages()) == ['go']
         assert await agent.recover() == []
-        assert (await root.advance('more')).output == 'more'
+        more = await closed.advance('more')
+        assert (more.output, prompts_of(await more.messages())) == ('more', ['go', 'more'])
+
+
+async def test_finish_crashed_before_the_first_response_of_a_branch_keeps_the_branch(url: str) -> None:
+    """The prompt is kept on the new branch of the run, or beside the present one if its name was taken since."""
+    world = World(url, plan({'go': ['end'], 'other': ['end'], 'more': ['more']}))
+    async with world.process(dies_after=begins) as agent:
+        root = await agent.create(backend=StateBackend())
+        await root.advance('go', branch='draft')
+    async with world.process(dies_after=begins) as agent:
+        await (await agent.load(root.id)).advance('other', branch='idea')
+    async with world.process() as agent:
+        root = await agent.load(root.id)
+        await root.advance('more', branch='draft')
+        assert await agent.finish_crashed(root) is root
+        turns = await agent.store.versions(VersionFilter(conversation_id=root.conversation_id, kinds=['turn']))
+        prompts = {turn.branch: prompts_of(await (await agent.load(turn.id)).messages()) for turn in turns}
+        assert prompts == {'main': ['go'], 'idea': ['other'], 'draft': ['more']}
+        assert await agent.recover() == []
 
 
 async def test_finish_crashed_ignores_live_processes_and_other_versions(url: str) -> None:
