@@ -38,6 +38,7 @@ from typing_extensions import override
 
 from pydantic_deep._checks import check_prompt
 from pydantic_deep.server._run_start import start_run
+from pydantic_deep.server._turn_task import TurnTask, find_first_run, load_task
 from pydantic_deep.server.access._ownership import Access
 from pydantic_deep.server.compat._dialogue import prompt_of
 from pydantic_deep.server.compat._linked_files import fetch_content
@@ -48,7 +49,7 @@ from pydantic_deep.server.runs._server_run import ServerRun
 from pydantic_deep.versions import TurnOptions
 
 from ._messages import parse_answers, prompt_content
-from ._tasks import AgentTask, find_first_run, load_task, to_proto
+from ._tasks import STATES, to_proto
 from ._updates import Update, follow_task
 
 _LOGGER = logging.getLogger('pydantic_deep')
@@ -103,7 +104,7 @@ class AgentHandler(RequestHandler):
             while task.is_active and not params.configuration.return_immediately:
                 local = task.own.local
                 await (anyio.sleep(_turns.POLL_SECONDS) if local is None else local.wait())
-                task = await load_task(self._access, self._agent, task.id, run_id=task.run.id)
+                task = await load_task(self._access, task.id, agent=self._agent, run_id=task.run.id)
             return to_proto(task)
 
     @override
@@ -156,7 +157,9 @@ class AgentHandler(RequestHandler):
             runs = [run.id for run in listed.items if run.agent == self._agent]
             ids = dict.fromkeys([await find_first_run(self._access.state, id) for id in runs])
             tasks = [await self._load(id) for id in ids]
-            wanted = [task for task in tasks if params.status in (0, task.state) and task.changed_at >= since]
+            wanted = [
+                task for task in tasks if params.status in (0, STATES[task.run.state]) and task.changed_at >= since
+            ]
             shown = [to_proto(task) for task in wanted]
             return ListTasksResponse(tasks=shown, page_size=limit, total_size=len(shown))
 
@@ -172,10 +175,10 @@ class AgentHandler(RequestHandler):
     async def on_get_extended_agent_card(self, params: object, context: ServerCallContext) -> NoReturn:
         raise ExtendedAgentCardNotConfiguredError('The card of this agent is complete. There is no extended one.')
 
-    async def _load(self, id: str) -> AgentTask:
-        return await load_task(self._access, self._agent, id)
+    async def _load(self, id: str) -> TurnTask:
+        return await load_task(self._access, id, agent=self._agent)
 
-    async def _begin(self, params: SendMessageRequest) -> AgentTask:
+    async def _begin(self, params: SendMessageRequest) -> TurnTask:
         """Start the run that a message asks for, or join that of the same message, and return its task."""
         message = params.message
         if params.configuration.HasField('task_push_notification_config'):
@@ -187,7 +190,7 @@ class AgentHandler(RequestHandler):
         repetitions = self._access.state.repetitions
         run = await repetitions.start(self._access.owner, self._agent, identity, partial(self._start, message))
         await run.begun.wait()
-        return await load_task(self._access, self._agent, message.task_id or run.id, run_id=run.id)
+        return await load_task(self._access, message.task_id or run.id, agent=self._agent, run_id=run.id)
 
     async def _start(self, message: Message) -> ServerRun:
         access = self._access

@@ -11,18 +11,19 @@ from typing import TypeAlias
 from a2a.helpers import new_text_part
 from a2a.types import Task, TaskArtifactUpdateEvent, TaskState, TaskStatus, TaskStatusUpdateEvent
 
+from pydantic_deep.server._turn_task import TurnTask, load_task
 from pydantic_deep.server.access._ownership import Access
 from pydantic_deep.server.compat._client_events import ClientEvent, followed_events, run_events
 from pydantic_deep.store import new_id
 from pydantic_deep.streaming import NoticeEvent, RetriedEvent, TextEvent
 
-from ._tasks import AgentTask, agent_message, load_task, output_artifact, status_of, to_proto
+from ._tasks import agent_message, output_artifact, status_of, to_proto
 
 Update: TypeAlias = Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent
 """An element of a stream."""
 
 
-async def follow_task(access: Access, agent: str, task: AgentTask) -> AsyncGenerator[Update]:
+async def follow_task(access: Access, agent: str, task: TurnTask) -> AsyncGenerator[Update]:
     """Yield a task, its updates while it works, and its last status.
 
     Text is yielded as pieces of the artifact `output`. The text of a later response replaces that of an earlier one, so in
@@ -45,7 +46,7 @@ async def follow_task(access: Access, agent: str, task: AgentTask) -> AsyncGener
             async for event in events:
                 for update in answer.updates(event):
                     yield update
-        task = await load_task(access, agent, task.id, run_id=task.run.id)
+        task = await load_task(access, task.id, agent=agent, run_id=task.run.id)
     output = task.run.output
     if output is not None and output != answer.text:
         yield answer.piece(output, append=False)
@@ -56,7 +57,7 @@ async def follow_task(access: Access, agent: str, task: AgentTask) -> AsyncGener
 class _StreamedAnswer:
     """The text of the current response that the client has received."""
 
-    task: AgentTask
+    task: TurnTask
     text: str = ''
 
     def updates(self, event: ClientEvent) -> Iterator[Update]:

@@ -31,8 +31,8 @@ from a2a.utils.errors import (
 )
 from inline_snapshot import snapshot
 
-from pydantic_deep.server import ServerSettings
-from pydantic_deep.server.a2a import _handler, _tasks
+from pydantic_deep.server import ServerSettings, _turn_task
+from pydantic_deep.server.a2a import _handler
 from pydantic_deep.server.routes import _turns
 from pydantic_deep.views import Run
 from tests.server.a2a.conftest import (
@@ -412,14 +412,14 @@ async def test_run_of_another_process_is_followed_through_the_store(
     connect: Connect, served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run without a log here is read again until it has ended, by a message and by a stream."""
-    build, states = _tasks.build_run, list[str]()
+    build, states = _turn_task.build_run, list[str]()
 
     async def build_later(*arguments: Any) -> Run:
         run = await build(*arguments)
         return run.model_copy(update={'state': states.pop()}) if states else run
 
     monkeypatch.setattr(_turns, 'POLL_SECONDS', 0)
-    monkeypatch.setattr(_tasks, 'build_run', build_later)
+    monkeypatch.setattr(_turn_task, 'build_run', build_later)
     async with connect('writer') as client:
         done = await send(client, 'Hi', id='m1')
         served.state.runs.clear_logs()
@@ -432,14 +432,14 @@ async def test_run_of_another_process_is_followed_through_the_store(
 
 async def test_suspended_run_needs_input(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run whose process crashed can be resumed or cancelled, which its status says."""
-    build = _tasks.build_run
+    build = _turn_task.build_run
 
     async def build_suspended(*arguments: Any) -> Run:
         return (await build(*arguments)).model_copy(update={'state': 'suspended'})
 
     async with connect('writer') as client:
         done = await send(client, 'Hi')
-        monkeypatch.setattr(_tasks, 'build_run', build_suspended)
+        monkeypatch.setattr(_turn_task, 'build_run', build_suspended)
         task = await get(client, done.id)
         assert task.status.state == TaskState.TASK_STATE_INPUT_REQUIRED
         assert task.status.message.parts[0].text == (
@@ -470,7 +470,7 @@ async def test_defect_is_an_error_without_its_text(
 
     async with connect('writer') as client:
         done = await send(client, 'Hi')
-        monkeypatch.setattr(_tasks, 'build_run', fail)
+        monkeypatch.setattr(_turn_task, 'build_run', fail)
         text = await refused(InternalError, get(client, done.id))
         assert text == 'Internal server error. The log of the server contains the details.'
     assert 'a secret' in caplog.text

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import pydantic_deep.server.a2a
-from pydantic_deep.server.a2a._tasks import find_first_run, load_task
+from pydantic_deep.server._turn_task import find_first_run, load_task
 from tests.server.a2a.conftest import UNKNOWN, Connect, decision, pending_in, send
 from tests.server.conftest import Served
 
@@ -50,7 +50,7 @@ async def test_task_is_at_the_run_that_another_server_has_queued(
     monkeypatch.setattr(served.state.store.queue, 'list', listed)
     access = await served.access(await served.key())
     access = replace(access, state=replace(access.state, hands_over=True))
-    task = await load_task(access, 'asker', paused.id)
+    task = await load_task(access, paused.id, agent='asker')
     assert (task.id, task.run.id) == (paused.id, other.id)
 
 
