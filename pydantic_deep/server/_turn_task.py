@@ -29,6 +29,8 @@ class TurnTask:
     """Its newest run."""
     run: Run
     """The newest run as a view."""
+    created_at: datetime
+    """When the run started from which the task was loaded: its first one, unless another was given."""
 
     @property
     def is_active(self) -> bool:
@@ -41,7 +43,9 @@ class TurnTask:
         return self.run.ended_at or self.run.started_at
 
 
-async def load_task(access: Access, id: str, *, agent: str | None = None, run_id: str | None = None) -> TurnTask:
+async def load_task(
+    access: Access, id: str, *, agent: str | None = None, run_id: str | None = None, follow: bool = True
+) -> TurnTask:
     """Return a task of the caller, with its newest run.
 
     Args:
@@ -49,6 +53,7 @@ async def load_task(access: Access, id: str, *, agent: str | None = None, run_id
         id: The id of the task.
         agent: The agent of the task; `None` for any.
         run_id: A run of the task, which is known not to be older than the newest one that the store knows.
+        follow: Whether the runs that resume the turn belong to the task too.
 
     Raises:
         ServerError: The caller owns no run with that id, or it is of another agent.
@@ -57,18 +62,23 @@ async def load_task(access: Access, id: str, *, agent: str | None = None, run_id
     run = await build_run(access.state, own)
     if agent is not None and run.agent != agent:
         raise not_found()
-    while (next_id := await _resumed_by(access.state, run)) is not None:
+    created_at = run.started_at
+    while follow and (next_id := await _resumed_by(access.state, run)) is not None:
         own = await access.run(next_id)
         run = await build_run(access.state, own)
-    return TurnTask(id=id, own=own, run=run)
+    return TurnTask(id=id, own=own, run=run, created_at=created_at)
 
 
 async def find_first_run(state: ServerState, run_id: str) -> str:
     """Return the id of the task that a run belongs to: the first run of its turn, and of that the first attempt."""
     first_id, next_id = run_id, run_id
-    while next_id is not None and (attempts := await load_attempts(state.store, next_id)):
-        first_id = attempts[0].id
-        next_id = await _paused_run(state, attempts[0].base_id)
+    while next_id is not None:
+        attempts = await load_attempts(state.store, next_id)
+        start = attempts[0] if attempts else await state.store.queue.get(next_id)  # no worker has begun it
+        if start is None:
+            break
+        first_id = attempts[0].id if attempts else next_id
+        next_id = await _paused_run(state, start.base_id)
     return first_id
 
 

@@ -4,6 +4,7 @@
 |---|---|
 | a call of the tool `run` | a turn, started by `start_run` as for every other API |
 | a progress notification | an event of the log of the run |
+| a task | a turn: a run, and the runs that resume it |
 | the other tools | the routes of `/api` with the same name, with their checks and scopes |
 | an elicitation | an approval, answered through the same route. Only people answer, unless `mcp_answers` is set |
 | a resource | a version, or a file of it |

@@ -9,9 +9,7 @@ from functools import wraps
 from typing import Any, Final, TypeVar
 from urllib.parse import unquote
 
-from mcp.shared.exceptions import MCPError
 from mcp_types import (
-    INVALID_PARAMS,
     BlobResourceContents,
     GetPromptRequestParams,
     GetPromptResult,
@@ -31,8 +29,10 @@ from mcp_types import (
 )
 
 from pydantic_deep.server.access._ownership import Access
-from pydantic_deep.server.http._errors import ServerError, refusal_of
+from pydantic_deep.server.http._errors import ServerError
 from pydantic_deep.server.routes import _admin, _conversations, _versions
+
+from ._call import explained
 
 MAX_FILE_BYTES: Final = 1_000_000
 """Maximum size of a file that is returned as a resource, in bytes."""
@@ -58,13 +58,8 @@ def _explained(
 
     @wraps(handle)
     async def handler(access: Access, context: object, params: Any) -> ResultT:
-        try:
+        with explained():
             return await handle(access, params)
-        except Exception as error:
-            refusal = refusal_of(error)
-            if refusal is None:
-                raise
-            raise MCPError(INVALID_PARAMS, refusal.message) from None
 
     return handler
 

@@ -7,14 +7,22 @@ HTTP. Later ones receive it as the result of the call, and repeat the call with 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from mcp.server.session import ServerSession
 from mcp.shared.exceptions import MCPError
-from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult, InputRequiredResult
+from mcp_types import (
+    ElicitRequest,
+    ElicitRequestFormParams,
+    ElicitResult,
+    InputRequests,
+    InputRequiredResult,
+    InputResponse,
+)
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from pydantic_deep.server.access._ownership import Access
 from pydantic_deep.server.http._errors import ServerError
 from pydantic_deep.server.routes import _approvals, _turns
 from pydantic_deep.server.schemas._approvals import Answer, PendingCall
@@ -47,7 +55,7 @@ QUESTION_FORM: Final[dict[str, Any]] = {
 """The form of a question. A question can be declined elsewhere."""
 
 
-async def finish(call: Call, run_id: str, *, seconds: float) -> RunResult | InputRequiredResult:
+async def wait_and_ask(call: Call, run_id: str, *, seconds: float) -> RunResult | InputRequiredResult:
     """Wait for a run, show its approvals to the person if the client can, and continue with the answers.
 
     Args:
@@ -58,7 +66,7 @@ async def finish(call: Call, run_id: str, *, seconds: float) -> RunResult | Inpu
     while True:
         run = await wait_for_run(call.access, run_id, seconds=seconds, report=call.report)
         result = run_result(call.access, run)
-        if call.params.request_state == run_id or not result.approvals or not _can_ask(call):
+        if call.params.request_state == run_id or not result.approvals or not can_ask(call.access, call.session):
             return result
         if _repeats_calls(call.session):
             return _ask_by_result(run.id, result.approvals)
@@ -78,13 +86,19 @@ async def continued_run(call: Call) -> str | None:
         return None
     if not call.access.has('approve'):
         raise ServerError('forbidden', 'Answering approvals requires a key with the scope `approve`.')
-    given = call.params.input_responses or {}
-    for pending in run_result(call.access, await _turns.read_run(run_id, call.access)).approvals:
-        response = given.get(_key(pending))
-        answer = _answer_of(pending, response) if isinstance(response, ElicitResult) else None
-        if answer is not None:
-            run_id = await _answer(call, pending, answer) or run_id
+    pending = run_result(call.access, await _turns.read_run(run_id, call.access)).approvals
+    for shown, answer in filled_forms(pending, call.params.input_responses or {}):
+        run_id = await _answer(call, shown, answer) or run_id
     return run_id
+
+
+def filled_forms(
+    pending: Sequence[PendingCall], responses: Mapping[str, InputResponse]
+) -> list[tuple[PendingCall, Answer]]:
+    """Return the pending calls that filled forms answer, each with its answer."""
+    found = ((shown, responses.get(_key(shown))) for shown in pending)
+    answers = ((shown, _answer_of(shown, form)) for shown, form in found if isinstance(form, ElicitResult))
+    return [(shown, answer) for shown, answer in answers if answer is not None]
 
 
 async def _ask_for_all(call: Call, pending: Sequence[PendingCall]) -> str | None:
@@ -106,14 +120,14 @@ async def _answer(call: Call, pending: PendingCall, answer: Answer) -> str | Non
     return (await _approvals.answer_approval(pending.approval, answer, call.access, resume=True)).run_id
 
 
-def _can_ask(call: Call) -> bool:
+def can_ask(access: Access, session: ServerSession) -> bool:
     """Return whether the caller may approve, the client shows forms, and this connection can transport them."""
-    capabilities = call.session.client_capabilities
-    if not call.access.has('approve') or capabilities is None or capabilities.elicitation is None:
+    capabilities = session.client_capabilities
+    if not access.has('approve') or capabilities is None or capabilities.elicitation is None:
         return False
     declared = capabilities.elicitation
     has_forms = declared.form is not None or declared.url is None  # older clients declare an empty object
-    return has_forms and (_repeats_calls(call.session) or call.session.can_send_request)
+    return has_forms and (_repeats_calls(session) or session.can_send_request)
 
 
 def _repeats_calls(session: ServerSession) -> bool:
@@ -123,15 +137,17 @@ def _repeats_calls(session: ServerSession) -> bool:
 
 def _ask_by_result(run_id: str, pending: Sequence[PendingCall]) -> InputRequiredResult:
     """Return the result that asks the client for answers and for a repetition of the call."""
-    return InputRequiredResult(
-        input_requests={
-            _key(shown): ElicitRequest(
-                params=ElicitRequestFormParams(message=_message(shown), requested_schema=_form(shown))
-            )
-            for shown in pending
-        },
-        request_state=run_id,
-    )
+    return InputRequiredResult(input_requests=forms_of(pending), request_state=run_id)
+
+
+def forms_of(pending: Sequence[PendingCall]) -> InputRequests:
+    """Return the forms of pending calls, by key."""
+    return {
+        _key(shown): ElicitRequest(
+            params=ElicitRequestFormParams(message=_message(shown), requested_schema=_form(shown))
+        )
+        for shown in pending
+    }
 
 
 def _key(pending: PendingCall) -> str:

@@ -19,14 +19,16 @@ from mcp_types import (
     PaginatedRequestParams,
     TextContent,
 )
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from pydantic_deep.server.access._ownership import Access
 from pydantic_deep.server.http._errors import FAILED, ServerError, refusal_of
 
 from ._call import Call
 from ._documents import get_prompt, list_prompts, list_resources, list_templates, read_resource
-from ._tools import TOOLS, ServedTool
+from ._shapes import tool_result
+from ._tasks import CreatedTask, add_tasks
+from ._tools import TOOLS, Result, ServedTool
 
 _LOGGER = logging.getLogger('pydantic_deep')
 
@@ -45,18 +47,21 @@ def create_mcp_server(access: Access) -> Server[Any]:
     Args:
         access: The access of the caller.
     """
-    return Server(
+    server = Server(
         'pydantic-deep',
         version=importlib.metadata.version('versioned-deep-agents'),
         instructions=INSTRUCTIONS,
         on_list_tools=partial(_list_tools, access),
-        on_call_tool=partial(_call_tool, access),
         on_list_resources=partial(list_resources, access),
         on_list_resource_templates=partial(list_templates, access),
         on_read_resource=partial(read_resource, access),
         on_list_prompts=partial(list_prompts, access),
         on_get_prompt=partial(get_prompt, access),
     )
+    # The parameter `on_call_tool` has no type for tasks.
+    server.add_request_handler('tools/call', CallToolRequestParams, partial(_call_tool, access))
+    add_tasks(server, access)
+    return server
 
 
 async def _list_tools(access: Access, context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
@@ -65,7 +70,7 @@ async def _list_tools(access: Access, context: Context, params: PaginatedRequest
 
 async def _call_tool(
     access: Access, context: Context, params: CallToolRequestParams
-) -> CallToolResult | InputRequiredResult:
+) -> CallToolResult | InputRequiredResult | CreatedTask:
     tool = TOOLS.get(params.name)
     if tool is None:
         raise MCPError(INVALID_PARAMS, f'There is no such tool. Tools: {", ".join(TOOLS)}.')
@@ -85,14 +90,10 @@ async def _call_tool(
             _LOGGER.exception('The MCP tool %s failed', tool.name)
         message = FAILED if refusal is None else refusal.message
         return CallToolResult(content=[TextContent(text=message)], is_error=True)
-    if isinstance(result, InputRequiredResult):
-        return result
-    text = result.model_dump_json(exclude_none=True)
-    structured = result.model_dump(mode='json', exclude_none=True)
-    return CallToolResult(content=[TextContent(text=text)], structured_content=structured)
+    return result if isinstance(result, (InputRequiredResult, dict)) else tool_result(result)
 
 
-async def _execute(tool: ServedTool, call: Call) -> BaseModel | InputRequiredResult:
+async def _execute(tool: ServedTool, call: Call) -> Result:
     tool.check(call.access)
     try:
         arguments = tool.arguments.model_validate(call.params.arguments or {})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Annotated, Any, Final, Literal
 
+from mcp_types import CallToolResult, TextContent
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from pydantic_deep.server.schemas._approvals import PendingCall
@@ -205,6 +206,14 @@ class Rewound(BaseModel):
 
     conversation: str
     head: str
+
+
+def tool_result(value: BaseModel) -> CallToolResult:
+    """Return a result as clients receive it: as text for the model, and structured."""
+    return CallToolResult(
+        content=[TextContent(text=value.model_dump_json(exclude_none=True))],
+        structured_content=value.model_dump(mode='json', exclude_none=True),
+    )
 
 
 @cache

@@ -21,7 +21,7 @@ from pydantic_deep.server.schemas._versions import HeadChange
 from pydantic_deep.versions import TurnOptions
 
 from ._call import Call
-from ._elicitation import continued_run, finish
+from ._elicitation import continued_run, wait_and_ask
 from ._runs import HOW_TO_ANSWER, run_result
 from ._shapes import (
     AnswerArguments,
@@ -43,12 +43,13 @@ from ._shapes import (
     RunResult,
     schema_of,
 )
+from ._tasks import CreatedTask, finish
 
 MAX_DIFF_CHARS = 40_000
 """Maximum length of all diffs of a result together, about 10,000 tokens. The resources have whole files."""
 
 
-Result: TypeAlias = BaseModel | InputRequiredResult
+Result: TypeAlias = BaseModel | InputRequiredResult | CreatedTask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +151,7 @@ async def _answer_approval(call: Call, arguments: AnswerArguments) -> Result:
         run_id = (await _approvals.answer_approval(arguments.approval, answer, access, resume=can_resume)).run_id
     run: RunResult | None = None
     if run_id is not None:
-        result = await finish(call, run_id, seconds=arguments.wait_seconds)
+        result = await wait_and_ask(call, run_id, seconds=arguments.wait_seconds)
         if isinstance(result, InputRequiredResult):
             return result
         run = result

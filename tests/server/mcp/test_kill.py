@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -17,12 +17,15 @@ import httpx2
 import pytest
 from anyio.streams.text import TextReceiveStream
 from mcp import Client, StdioServerParameters
+from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
+from mcp_types import CallToolResult, GetTaskRequest, GetTaskRequestParams, Request, Result
 from pydantic_ai.messages import ModelResponse, TextPart
 
 from pydantic_deep import VersionedAgent, create_deep_agent
 from pydantic_deep.server import create_api_key
+from pydantic_deep.server.mcp._tasks import EXTENSION, UpdateTaskParams
 from pydantic_deep.store import open_store
 from tests.cli.conftest import PATIENCE_SECONDS
 from tests.server.mcp.conftest import Mode, result_of
@@ -68,10 +71,13 @@ Transport: TypeAlias = Literal['http', 'stdio']
 class Served:
     """A served directory: processes that are started in it, one after another, and clients of each."""
 
-    def __init__(self, directory: Path, transport: Transport, mode: Mode) -> None:
+    def __init__(
+        self, directory: Path, transport: Transport, mode: Mode = 'auto', *extensions: ClientExtension
+    ) -> None:
         self._directory = directory
         self._transport: Transport = transport
         self._mode: Mode = mode
+        self._extensions = extensions
         self._key = ''
         with socket.create_server(('127.0.0.1', 0)) as listener:
             self._port = listener.getsockname()[1]
@@ -109,7 +115,12 @@ class Served:
             http = httpx2.AsyncClient(headers={'authorization': f'Bearer {self._key}'}, timeout=PATIENCE_SECONDS)
             transport = streamable_http_client(f'http://127.0.0.1:{self._port}/mcp', http_client=http)
             try:
-                async with http, Client(transport, mode=self._mode, elicitation_callback=person) as client:
+                async with (
+                    http,
+                    Client(
+                        transport, mode=self._mode, elicitation_callback=person, extensions=self._extensions
+                    ) as client,
+                ):
                     yield process.pid, client
             finally:
                 with suppress(ProcessLookupError):
@@ -121,7 +132,9 @@ class Served:
         parameters = StdioServerParameters(
             command='/bin/sh', args=['-c', program], cwd=self._directory, env=self._variables
         )
-        async with Client(parameters, mode=self._mode, elicitation_callback=person) as client:
+        async with Client(
+            parameters, mode=self._mode, elicitation_callback=person, extensions=self._extensions
+        ) as client:
             yield int((self._directory / 'pid').read_text()), client
 
 
@@ -172,3 +185,72 @@ async def texts_of(served: Served, version_id: str) -> list[Any]:
         version = await VersionedAgent(create_deep_agent('test', name='analyst'), store).load(version_id)
         responses = [message for message in await version.messages() if isinstance(message, ModelResponse)]
     return [part.content for response in responses for part in response.parts if isinstance(part, TextPart)]
+
+
+class TaskHandle(Result):
+    """The result of a call that has become a task."""
+
+    result_type: Literal['task'] = 'task'
+    task_id: str
+
+
+class TaskFields(Result, extra='allow'):
+    """A task, whose fields depend on its status."""
+
+
+class Tasks(ClientExtension):
+    """Tasks in the official client, which itself only knows how to add them."""
+
+    identifier = EXTENSION
+
+    def claims(self) -> Sequence[ResultClaim[Any]]:
+        return [ResultClaim(result_type='task', model=TaskHandle, resolve=self._refuse)]
+
+    async def _refuse(self, handle: TaskHandle, context: ClaimContext) -> CallToolResult:
+        raise AssertionError('The tests follow their tasks themselves.')
+
+
+async def wait_for_task(client: Client, task: str) -> dict[str, Any]:
+    """Ask for a task until it does not work any more."""
+    request = GetTaskRequest(params=GetTaskRequestParams(task_id=task))
+    while True:
+        found = (await client.session.send_request(request, TaskFields)).model_extra or {}
+        if found['status'] != 'working':
+            return found
+        await anyio.lowlevel.checkpoint()
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+@pytest.mark.parametrize('transport', ['http', 'stdio'])
+async def test_task_continues_after_kill_9(tmp_path: Path, transport: Transport) -> None:
+    """A client that has the id of its task finds it in the next process, and answers for the call that may have run.
+
+    No finished call is repeated, and the id remains the same.
+    """
+    served = Served(tmp_path, transport, 'auto', Tasks())
+    await served.prepare()
+    with anyio.fail_after(PATIENCE_SECONDS):
+        task = ''
+        with suppress(anyio.BrokenResourceError, ExceptionGroup):  # see `begin_and_kill`
+            async with served.start(Person()) as (pid, client):
+                handle = await client.session.call_tool('run', {'prompt': 'Go'}, allow_claimed=True)
+                assert isinstance(handle, TaskHandle)
+                task = handle.task_id
+                while served.steps != ['0', '1']:
+                    await anyio.lowlevel.checkpoint()
+                os.kill(pid, signal.SIGKILL)
+        (tmp_path / 'continue').touch()
+        async with served.start(Person()) as (_, client):
+            [(key, form)] = (await wait_for_task(client, task))['inputRequests'].items()
+            assert 'may have run' in form['params']['message']
+            update = Request(
+                method='tasks/update',
+                params=UpdateTaskParams(task_id=task, input_responses={key: filled('approve')}),
+            )
+            await client.session.send_request(update, TaskFields)
+            done = await wait_for_task(client, task)
+    result = done['result']['structuredContent']
+    assert (done['status'], done['taskId'], result['output']) == ('completed', task, 'Both are done.')
+    assert served.steps == ['0', '1', '1']
+    assert await texts_of(served, result['version']) == ['Now comes 0.', 'Now comes 1.', 'Both are done.']
