@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+from typing import Final
 
-_LOADED = re.compile(r'<skill name="([^"\n]+)">\n.*?\n</skill>\n\n', re.DOTALL)
+LOADED: Final = '<skill name="'
+"""The beginning of each skill in a prompt."""
+
+_LOADED = re.compile(rf'{LOADED}([^"\n]+)">\n.*?\n</skill>\n\n', re.DOTALL)
 
 
 def loaded_skill(name: str, text: str) -> str:
     """Return a skill as a part of a prompt. A blank line separates it from what follows."""
-    return f'<skill name="{name}">\n{text}\n</skill>'
+    return f'{LOADED}{name}">\n{text}\n</skill>'
 
 
 def typed_prompt(prompt: str) -> str:

@@ -216,6 +216,7 @@ class SqlStore(AsyncResource):
         """Return the ids of the conversations, among some, that have a prompt or an answer with a text.
 
         It reads the messages of all their branches, in one query for each 2,000: pass the conversations of a page.
+        Prompts are searched as people typed them, with `/NAME` for a skill that was loaded by its name.
 
         Args:
             text: The text, compared in any case.

@@ -1,7 +1,8 @@
 """The operation that finds conversations by the texts of their prompts and answers.
 
 There is no index of texts: a step would have to write it, while people search seldom, and only among their own
-conversations. Messages are read in pages, and one is parsed only if its JSON contains the text.
+conversations. Messages are read in pages, and one is parsed only if its JSON contains the text, or a skill that a person
+loaded by its name: of such a prompt, people see and find what was typed.
 """
 
 # ruff: noqa: S608 - names of tables and columns are ours; every value is bound
@@ -12,6 +13,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
+from pydantic_deep._messages.loaded_skills import LOADED, typed_prompt
 from pydantic_deep.store.engine import Operation, Row, Statement
 from pydantic_deep.store.sql import _keys
 from pydantic_deep.store.sql._seals import reads
@@ -47,18 +49,23 @@ def _contains(row: Row) -> bool:
     folded = str(row[2])
     body = bytes_from(row[1]).decode()
     # Messages are stored with all characters but `"`, `\\` and control characters as they are.
-    if json.dumps(folded, ensure_ascii=False)[1:-1] not in body.casefold():
+    if _in_json(folded) not in body.casefold() and _in_json(LOADED) not in body:
         return False
     return any(folded in text.casefold() for part in json.loads(body)['parts'] for text in _texts(part))
 
 
+def _in_json(text: str) -> str:
+    """Return a text as a part of a JSON string."""
+    return json.dumps(text, ensure_ascii=False)[1:-1]
+
+
 def _texts(part: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the texts of a part that is a prompt or an answer."""
+    """Yield the texts of a part that is a prompt, as it was typed, or an answer."""
     if part['part_kind'] not in ('user-prompt', 'text'):
         return
     content = part['content']
     for piece in [content] if isinstance(content, str) else content:
         if isinstance(piece, str):
-            yield piece
+            yield typed_prompt(piece) if part['part_kind'] == 'user-prompt' else piece
         elif piece.get('kind') in ('text-content', 'structured-content'):
             yield str(piece['content'])

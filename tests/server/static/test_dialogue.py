@@ -453,7 +453,7 @@ async def test_prompt_with_a_loaded_skill_is_shown_as_it_was_typed(open_page: Op
     await expect(seen.turns.locator('.bubble')).to_have_text('/pdf Find <skill> in a.pdf')
     await seen.show_versions()
     await expect(seen.page.locator('.version-pane .bubble')).to_have_text('/pdf Find <skill> in a.pdf')
-    await seen.page.fill('.search input', 'Find <skill> in')
+    await seen.page.fill('.search input', '/PDF find <skill> in')
     await expect(seen.page.locator('#conversations a')).to_have_count(1)
     await seen.page.click('.views a >> nth=0')
     await seen.turns.hover()

@@ -9,6 +9,7 @@ from pydantic_ai import BinaryContent
 from pydantic_ai.messages import TextContent, UserContent
 
 from pydantic_deep import VersionedAgent, create_deep_agent
+from pydantic_deep._messages.loaded_skills import loaded_skill
 from pydantic_deep.store import SqlStore, StoreCorruptedError
 from pydantic_deep.store._samples import Dialogue
 from pydantic_deep.store.operations import _text_search
@@ -52,6 +53,30 @@ async def test_prompts_and_answers_are_found_in_any_case_by_one_statement(store:
         'image/png': set(),
         'rhubarb': set(),
         'user-prompt': set(),
+    }
+
+
+async def test_prompts_with_loaded_skills_are_found_as_they_were_typed(store: SqlStore) -> None:
+    """A prompt that was typed with `/NAME` is stored with the text of the skill, which the person has not typed. It is
+    found by the name, across the name and the rest of the prompt, and not by the text of the skill."""
+    pdf, tables = loaded_skill('pdf', 'Read "every" page.'), loaded_skill('tables', 'Find the columns.')
+    ids = {
+        'one': await advance(store, f'{pdf}\n\nRead invoice.pdf', 'Done.'),
+        'two': await advance(store, [f'{pdf}\n\n{tables}\n\nSum "them" up', MEDIA], 'Done.'),
+        'none': await advance(store, 'What is a pdf?', f'{tables}\n\nDone.'),
+    }
+    found = {
+        text: {name for name, id in ids.items() if id in await store.conversations_with(text, ids.values())}
+        for text in ('/PDF', '/pdf read', '/pdf /tables sum "them"', 'every', 'skill name', '/tables done', 'columns')
+    }
+    assert found == {
+        '/PDF': {'one', 'two'},
+        '/pdf read': {'one'},
+        '/pdf /tables sum "them"': {'two'},
+        'every': set(),
+        'skill name': {'none'},  # an answer is what the model wrote
+        '/tables done': set(),
+        'columns': {'none'},
     }
 
 
