@@ -51,6 +51,7 @@ class StoredApproval(View):
             'decided_by': None,
             'reason': None,
             'edited_args': None,
+            'response': None,
             'decided_at': None,
             'expires_at': None,
             'created_at': EXAMPLE_MOMENT,
@@ -88,6 +89,8 @@ class StoredApproval(View):
     """The reason for the decision; for an expired approval, the text that the model received."""
     edited_args: dict[str, JsonValue] | None
     """For the decision `edit`: the arguments that replace those of the model."""
+    response: JsonValue
+    """For the decision `respond`: the result that the model receives, such as the answer to a question."""
     decided_at: AwareDatetime | None
     """When the approval was answered."""
     expires_at: AwareDatetime | None

@@ -11,7 +11,7 @@ from pydantic_ai import Agent, DeferredToolRequests
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponse, ToolCallPart, ToolReturnPart
 
 from pydantic_deep._requests.prices import window_of
-from pydantic_deep.approvals import Deny, Edit
+from pydantic_deep.approvals import Deny, Edit, Respond
 from pydantic_deep.audit import redact
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.filesystem import exit_code_of
@@ -237,6 +237,7 @@ def _approval(record: ApprovalRecord, version: AgentVersion[Any, Any] | None) ->
         decisions=[kind for approval in pending if approval.id == item.pending_id for kind in approval.decisions],
         reason=item.reason or (decision.given_reason if isinstance(decision, Deny) else None),
         edited_args=decision.args if isinstance(decision, Edit) else None,
+        response=decision.content if isinstance(decision, Respond) else None,
     )
 
 

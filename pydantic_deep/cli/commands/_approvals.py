@@ -276,3 +276,6 @@ def _print_approval(console: Console, row: StoredApproval, place: str | None) ->
         console.print(CallView(view=edited, number=1, count=1), end='')
     elif row.reason:
         print_lines(console, [Text.assemble(('because ', 'bold'), escape_invisible(row.reason))])
+    if row.status == 'responded':
+        text = row.response if isinstance(row.response, str) else json_format.dumps(row.response, ensure_ascii=False)
+        print_lines(console, [Text.assemble(('result ', 'bold'), escape_invisible(text))])

@@ -149,6 +149,16 @@ edited to
     assert second.splitlines()[-1] == 'because Keep violet.'
 
 
+def test_list_shows_the_results_that_people_gave(invoke: Invoke, waiting: list[str]) -> None:
+    """The list has the text that the model gets in place of a result. Invisible characters are escaped."""
+    invoke('approvals', 'answer', waiting[0], '--respond', 'It is\nfine\u202e.', '--by', 'anna')
+    rows = document(invoke('approvals', 'list', '--status', 'all', '--json'))
+    assert [row['response'] for row in rows] == ['It is\nfine\u202e.', None]
+    first, second = invoke('approvals', 'list', '--status', 'all').stdout.split('\n\n')
+    assert first.splitlines()[-2:] == ['result It is', 'fine\\u202e.']
+    assert 'result ' not in second
+
+
 def test_denial_reason_from_the_prompt_is_listed(invoke: Invoke, make_terminal: Callable[..., Any]) -> None:
     invoke('run', 'Go', model=ScriptedModel(WRITE, 'Done.'), terminal=make_terminal('n', 'Not now.'))
     (row,) = document(invoke('approvals', 'list', '--status', 'all', '--json'))

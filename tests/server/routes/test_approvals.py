@@ -128,6 +128,20 @@ async def test_second_answer_is_a_conflict_that_names_the_first_decider(ada: Cli
     assert events[-1][1]['output'] == 'success success'
 
 
+@pytest.mark.parametrize('content', ['b is there', {'count': 2, 'names': ['a', None]}, None])
+async def test_response_is_listed_with_the_approval(ada: Client, content: object):
+    """Everybody who reads the approval later sees the result that the person gave, as it was given."""
+    _, run = await pause(ada)
+    first, second = run['approvals']
+    body = {'decision': 'respond', 'content': content, 'digest': first['view']['digest']}
+    given = (await ada.post(f'/api/approvals/{first["id"]}', json=body)).json()['approval']
+    await ada.post(f'/api/approvals/{second["id"]}', json=approve(second))
+
+    listed = (await ada.get('/api/approvals', params={'all': True})).json()['items']
+    assert listed[0] == given
+    assert [(each['status'], each['response']) for each in listed] == [('responded', content), ('approved', None)]
+
+
 async def test_resume_uses_answers_of_the_inbox(ada: Client):
     path, run = await pause(ada)
     unanswered = await ada.post(f'{path}/resume', json={})
