@@ -113,6 +113,7 @@ def test_every_public_name_is_listed() -> None:
                 'UnansweredApprovalError',
                 'UnknownApprovalError',
                 'answer_approvals',
+                'check_decisions',
                 'field_text',
                 'pending_approvals',
                 'render_approval',

@@ -10,7 +10,7 @@ from pydantic_deep._messages.form_fields import FieldKind, FormField
 from pydantic_deep._text.escapes import EscapedText
 from pydantic_deep._text.line_diff import DiffHunk, DiffLine, DiffView, view_diff
 
-from ._answers import answer_approvals
+from ._answers import answer_approvals, check_decisions
 from ._capability import Approvals
 from ._errors import (
     ApprovalChangedError,
@@ -56,6 +56,7 @@ __all__ = (
     'UnansweredApprovalError',
     'UnknownApprovalError',
     'answer_approvals',
+    'check_decisions',
     'field_text',
     'pending_approvals',
     'render_approval',

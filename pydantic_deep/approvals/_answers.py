@@ -72,6 +72,23 @@ def answer_approvals(output: object, decisions: Mapping[str, Decision]) -> Defer
             agent without `Approvals`.
         MalformedApprovalError: The metadata of a pending call has an unknown format.
     """
+    return _results(check_decisions(output, decisions), decisions, ids=())
+
+
+def check_decisions(output: object, decisions: Mapping[str, Decision]) -> DeferredToolRequests:
+    """Check decisions before they are stored, and return the pending calls. Other calls may be decided later.
+
+    Args:
+        output: As for `answer_approvals`.
+        decisions: As for `answer_approvals`.
+
+    Raises:
+        NothingPendingError: `output` has no pending calls.
+        UnknownApprovalError: No pending call has this id.
+        InvalidDecisionError: The call does not accept this decision, or its content is not valid JSON.
+        ApprovalChangedError: The digest of the decision belongs to a different call than the pending one.
+        MalformedApprovalError: The metadata of a pending call has an unknown format.
+    """
     pending = {approval.id: approval for approval in pending_approvals(output)}
     if not isinstance(output, DeferredToolRequests) or not pending:
         raise NothingPendingError(
@@ -79,7 +96,7 @@ def answer_approvals(output: object, decisions: Mapping[str, Decision]) -> Defer
         )
     for id, decision in decisions.items():
         _check(id, decision, pending)
-    return _results(output, decisions, ids=())
+    return output
 
 
 def _check(id: str, decision: object, pending: Mapping[str, PendingApproval]) -> None:

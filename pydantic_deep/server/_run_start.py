@@ -16,7 +16,7 @@ from pydantic_ai.usage import UsageLimits
 from pydantic_deep._checks import check_names, check_prompt
 from pydantic_deep.approvals import ApprovalChangedError, ApprovalError, Decision, answer_approvals
 from pydantic_deep.store import ApprovalAnsweredError
-from pydantic_deep.versions import SupportsFilling, TurnOptions
+from pydantic_deep.versions import InboxItem, SupportsFilling, TurnOptions
 
 from ._state import ServerState
 from .access._ownership import Access, AuthorizedConversation, ServedVersion
@@ -129,16 +129,16 @@ async def _check_answers(state: ServerState, version: ServedVersion, answers: Ma
         is_answered_again = approval.pending_id in answers and approval.status != 'pending'
         if approval.resumed_by is not None or is_answered_again:
             raise ApprovalAnsweredError(approval.id, approval.status, approval.decided_by, approval.decided_at)
-    if not answers:
-        if all(approval.status == 'pending' for approval in known):
-            raise ServerError('conflict', f'No pending approval of version {version.id} has an answer yet.')
-        return
+    if not answers and all(approval.status == 'pending' for approval in known):
+        raise ServerError('conflict', f'No pending approval of version {version.id} has an answer yet.')
+    items = [InboxItem.from_record(approval) for approval in known if approval.status != 'pending']
+    stored = {item.pending_id: item.decision for item in items if item.decision is not None}
     try:
-        answer_approvals(requests, answers)
+        answer_approvals(requests, {**stored, **answers})
     except ApprovalChangedError:
         raise
     except ApprovalError as error:
-        raise ServerError('invalid', str(error)) from None
+        raise ServerError('invalid' if answers else 'conflict', str(error)) from None
 
 
 async def _refuse_if_busy(state: ServerState, version: ServedVersion) -> None:

@@ -161,7 +161,7 @@ async def open_turn(session: Session[Any, Any], request: TurnRequest) -> AsyncGe
     pending = None
     if request.is_resumption:
         request = replace(request, options=await _with_options_of_pause(session.store, base, request.options))
-        pending = await store_answers(session.store, base, request.options)
+        pending = await store_answers(session.store, base, request.options, resumes=True)
     attributes = {AGENT_NAME: base.agent_name, CONVERSATION_ID: base.conversation_id, PARENT_ID: base.id}
     links = await _links(session.store, request)
     with open_span(f'turn {base.agent_name}', attributes, links=links) as span:
@@ -427,12 +427,14 @@ async def _refuse_if_taken(store: Store, version_id: str) -> None:
             raise ApprovalAnsweredError(approval.id, approval.status, approval.decided_by, approval.decided_at, detail)
 
 
-async def store_answers(store: Store, base: VersionRecord, options: TurnOptions) -> DeferredToolRequests:
+async def store_answers(
+    store: Store, base: VersionRecord, options: TurnOptions, *, resumes: bool
+) -> DeferredToolRequests:
     """Store the answers of a turn, and return the pending calls of its base."""
     if base.pending is None:
         raise NothingPendingError(f'The version {base.id} has no pending approvals: it is {base.state}.')
     await store.version(base.id)  # raises if the version was deleted, and its approvals with it
     pending = await load_pause(store, await store.read_asset(base.pending))
     if options.answers:
-        await decide(store, base, pending, options.answers, by=options.by, reason=options.reason)
+        await decide(store, base, pending, options.answers, by=options.by, reason=options.reason, resumes=resumes)
     return pending

@@ -157,7 +157,8 @@ class AgentVersion(VersionContent[DepsT, OutputT]):
             UnknownApprovalError: No pending call has this id.
             ApprovalAnsweredError: An approval is already answered, or a run acts on the answers.
         """
-        await store_answers(self._session.store, self.record, TurnOptions(answers=answers, by=by, reason=reason))
+        options = TurnOptions(answers=answers, by=by, reason=reason)
+        await store_answers(self._session.store, self.record, options, resumes=False)
 
     async def resume(
         self,

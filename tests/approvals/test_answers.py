@@ -21,6 +21,7 @@ from pydantic_deep.approvals import (
     UnansweredApprovalError,
     UnknownApprovalError,
     answer_approvals,
+    check_decisions,
 )
 
 from .conftest import NESTED, delegated, nested, part, waiting
@@ -125,6 +126,12 @@ class TestExternalTools:
         seen = await desk([part('a', 'remote'), part('b', 'remote')], toolset=self.external()).start()
         with pytest.raises(UnansweredApprovalError, match=r"'b'.*external tools always need an answer"):
             await seen.answer(Respond('x'))
+
+    async def test_decisions_are_checked_one_by_one(self, desk: DeskType) -> None:
+        seen = await desk([part('a', 'remote'), part('b', 'remote')], toolset=self.external()).start()
+        assert check_decisions(seen.output, {'a': Respond('x')}) is seen.output
+        with pytest.raises(InvalidDecisionError, match='It takes: deny, respond'):
+            check_decisions(seen.output, {'a': Approve()})
 
     async def test_tool_that_defers_itself_is_external(self, desk: DeskType) -> None:
         def later(ctx: RunContext[Any]) -> str:

@@ -9,7 +9,7 @@ from typing import Any, cast
 from pydantic_ai import DeferredToolRequests, DeferredToolResults
 
 from pydantic_deep._spans import VERSION_ID, open_span
-from pydantic_deep.approvals import Approve, Deny, Edit, Respond, answer_approvals
+from pydantic_deep.approvals import Approve, Deny, Edit, Respond, answer_approvals, check_decisions
 from pydantic_deep.approvals import Decision as Answer
 from pydantic_deep.store import ApprovalAnsweredError, ApprovalRecord, Decision, Store, VersionRecord, new_id, now
 from pydantic_deep.versions.errors import NothingAnsweredError
@@ -28,15 +28,28 @@ async def decide(
     *,
     by: str | None,
     reason: str | None,
+    resumes: bool,
 ) -> None:
     """Store answers to the pending approvals of a version.
 
+    Args:
+        store: The store.
+        record: The version.
+        requests: Its pending calls.
+        answers: Answers, keyed by the id of each pending call.
+        by: The person who answers.
+        reason: The reason for the answers.
+        resumes: Whether a run uses the answers now, so that calls that cannot stay pending need one, here or in the
+            store.
+
     Raises:
-        ApprovalError: An answer is invalid; none is stored.
+        ApprovalError: An answer is invalid, or one is missing; none is stored.
         ApprovalAnsweredError: An approval is already answered; none is stored.
     """
-    answer_approvals(requests, answers)  # raises for invalid answers before any is stored
+    check_decisions(requests, answers)
     approvals = await store.approvals(status=None, version_id=record.id, limit=10_000)
+    if resumes:
+        answer_approvals(requests, {**answers_of(approvals), **answers})
     approval_by_pending = {approval.pending_id: approval for approval in approvals}
     decisions = [
         encode_decision(approval_by_pending[id], answer, by=by, reason=reason) for id, answer in answers.items()
@@ -56,9 +69,13 @@ async def claim(store: Store, version_id: str, requests: DeferredToolRequests, r
     Raises:
         ApprovalAnsweredError: Another run has claimed them.
         NothingAnsweredError: There is no answer.
+        UnansweredApprovalError: A call that cannot stay pending has no answer.
     """
-    if not answers_of(await store.approvals(status=None, version_id=version_id, limit=10_000)):
-        raise NothingAnsweredError(version_id)  # before the claim, so that the approvals can still be answered
+    # Both errors come before the claim, so that the approvals can still be answered.
+    answers = answers_of(await store.approvals(status=None, version_id=version_id, limit=10_000))
+    if not answers:
+        raise NothingAnsweredError(version_id)
+    answer_approvals(requests, answers)
     return answer_approvals(requests, answers_of(await store.claim_approvals(version_id, run_id)))
 
 

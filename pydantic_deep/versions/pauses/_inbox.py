@@ -13,7 +13,7 @@ from pydantic_ai import DeferredToolRequests
 from pydantic_deep._checks import check_name, check_names
 from pydantic_deep._messages.deferred_metadata import Preview
 from pydantic_deep._spans import VERSION_ID, open_span
-from pydantic_deep.approvals import ApprovalView, Decision, answer_approvals, view_approval
+from pydantic_deep.approvals import ApprovalView, Decision, check_decisions, view_approval
 from pydantic_deep.store import ApprovalRecord, ApprovalStatus, Store, utc_datetime
 from pydantic_deep.versions._frozen_json import FrozenJson, freeze
 
@@ -152,7 +152,7 @@ class ApprovalInbox:
         check_name('id', id)
         check_names(by=by)
         record = await self._store.approval(id)
-        answer_approvals(await self._requests(record), {record.pending_id: decision})  # raises if it is invalid
+        check_decisions(await self._requests(record), {record.pending_id: decision})
         with open_span('answer approvals', {VERSION_ID: record.version_id, 'pydantic_deep.approvals': 1}):
             decided = await self._store.decide([encode_decision(record, decision, by=by, reason=reason)])
         return InboxItem.from_record(decided[0])

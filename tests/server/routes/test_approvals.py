@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_ai import Tool
+from pydantic_ai import Tool, ToolDefinition
 from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo
+from pydantic_ai.toolsets import ExternalToolset
 
 from pydantic_deep import create_deep_agent
 from pydantic_deep.approvals import ApprovalRule
@@ -322,3 +323,28 @@ async def test_question_with_a_form_is_refused_until_the_answer_fits(serve: Serv
         declined = {second['pending_id']: {'decision': 'deny'}}
         done = (await ada.post(f'{path}/resume', json={'answers': declined})).json()
         assert (done['state'], done['output']) == ('complete', 'done')
+
+
+async def test_results_of_several_external_calls_are_given_one_by_one(serve: Serve) -> None:
+    """Each external call has a card of its own, and two people may give the results. The turn resumes after the last one;
+    before, it is refused, and a resumption needs only the results that are missing."""
+    thermometer = ExternalToolset[Any]([ToolDefinition(name='thermometer')])
+    model = ScriptedModel([call('thermometer', room=room) for room in ('cellar', 'attic')], 'done')
+    agent = create_deep_agent(model, toolsets=[thermometer], interrupt_on={})
+    async with serve({'analyst': agent}) as served, served.client(await served.key('run', 'approve')) as ada:
+        path, run = await pause(ada)
+        cellar, attic = run['approvals']
+
+        def give(approval: Mapping[str, Any], content: object) -> dict[str, Any]:
+            return {'decision': 'respond', 'content': content, 'digest': approval['view']['digest']}
+
+        first = await ada.post(f'/api/approvals/{cellar["id"]}', json=give(cellar, 12), params={'resume': True})
+        assert (first.status_code, first.json()['run_id']) == (200, None)
+        refused = await ada.post(f'{path}/resume', json={})
+        assert refused.status_code == 409
+        assert attic['pending_id'] in refused.json()['error']['message']
+        answers = {attic['pending_id']: give(attic, {'degrees': 30})}
+        done = (await ada.post(f'{path}/resume', json={'answers': answers})).json()
+        assert (done['state'], done['output']) == ('complete', 'done')
+        calls = (await ada.get(f'/api/versions/{done["version_id"]}')).json()['tool_calls']
+        assert [each['content'] for each in calls] == ['12', '{"degrees":30}']

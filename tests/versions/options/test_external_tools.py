@@ -8,7 +8,8 @@ import pytest
 from pydantic_ai import Agent, DeferredToolRequests, ToolDefinition
 from pydantic_ai.messages import ModelRequest, ToolReturnPart
 
-from pydantic_deep.approvals import Deny, Respond
+from pydantic_deep import ApprovalInbox
+from pydantic_deep.approvals import Deny, Respond, UnansweredApprovalError
 from pydantic_deep.errors import TurnOptionError, ValidationError
 from pydantic_deep.store import Commit, StoreUnavailableError, new_id
 from pydantic_deep.testing import ScriptedModel, call
@@ -51,6 +52,29 @@ async def test_turn_that_resumes_has_the_tools_of_the_one_that_paused(make: Make
 
     assert second.pending[0].arguments == {'city': 'Oslo'}
     assert (after.state, after.output) == ('complete', 'Fine.')
+
+
+async def test_results_of_several_external_calls_are_stored_one_by_one(make: MakeAgent, store: SpyStore):
+    """People and programs give one result each, in any order, beside decisions on other calls. The turn resumes when no
+    external call is without a result; an attempt before that stores and claims nothing."""
+    calls = [call('weather', city='Rome'), call('weather', city='Oslo'), call('write_file', path='/a', content='a')]
+    agent = make(calls, 'Fine.', interrupt_on={'write_file': True})
+    paused = await (await agent.create()).run(TurnOptions(prompt='Weather?', external_tools=[WEATHER]))
+    rome, oslo, written = sorted(await store.approvals(version_id=paused.id), key=lambda each: each.pending_id)
+    inbox = ApprovalInbox(store)
+
+    await inbox.answer(oslo.id, Respond('cold'))
+    with pytest.raises(UnansweredApprovalError):
+        await paused.resume()
+    with pytest.raises(UnansweredApprovalError):
+        await paused.resume({written.pending_id: Deny()})
+    assert {each.id for each in await inbox.list()} == {rome.id, written.id}
+    await paused.answer({rome.pending_id: Respond('hot')})
+    after = await paused.resume({written.pending_id: Deny()})
+
+    assert after.output == 'Fine.'
+    parts = [part for message in await after.messages() for part in message.parts if isinstance(part, ToolReturnPart)]
+    assert [part.content for part in parts if part.tool_name == 'weather'] == ['hot', 'cold']
 
 
 async def test_external_tool_with_the_name_of_an_own_tool_is_refused(make: MakeAgent):
