@@ -70,22 +70,22 @@ export function ApprovalCard({ card, isInbox = false }: { card: Card; isInbox?: 
   const { approval } = card;
   const { view } = approval;
   const root = useRef<HTMLElement>(null);
-  const [form, setForm] = useState<'deny' | 'edit' | null>(null);
+  const [form, setForm] = useState<'deny' | 'edit' | 'respond' | null>(null);
   const [isBusy, setBusy] = useState(false);
   const [isLate, setLate] = useState(false);
-  const [own, setOwn] = useState<Answer | null>(null);
   const isOpen = isPending(approval);
   const answer = async (given: Answer) => {
     if (isBusy) return;
     root.current!.focus(); // a button may be removed
-    setForm(null);
-    if (!isOpen) { setLate(true); return; } // answered while the person filled in a form
+    if (!isOpen) { setForm(null); setLate(true); return; } // answered while the person filled in a form
     setBusy(true);
     const counts = await decide(card, root.current!.dataset['digest']!, given);
     setLate(counts === false);
-    if (counts) setOwn(given);
+    if (counts !== undefined) setForm(null); // what was written remains after an error
     setBusy(false);
   };
+  const close = () => { setForm(null); root.current!.focus(); };
+  const shownForm = isBusy && !isOpen ? null : form;
   // The second click of a double click may be meant for what was there before.
   const click = (act: () => void) => (event: MouseEvent) => { if (event.detail < 2) act(); };
   const repeated = namesOfRepeat(approval);
@@ -95,6 +95,7 @@ export function ApprovalCard({ card, isInbox = false }: { card: Card; isInbox?: 
   };
   const takes = (decision: string) => approval.decisions.includes(decision);
   const isQuestion = view.preview?.kind === 'question';
+  const takesResult = takes('respond') && !takes('approve') && !isQuestion; // such as an external call
   return <article class={isOpen ? 'card' : 'card settled'} ref={root} tabIndex={0} aria-busy={isBusy} aria-label={`Approval of ${view.tool.join('')}`}
     data-approval={isOpen ? approval.id : undefined} data-digest={view.digest}>
     <header>
@@ -107,15 +108,17 @@ export function ApprovalCard({ card, isInbox = false }: { card: Card; isInbox?: 
     {view.escapes > 0 && <p class="warn">{view.escapes === 1 ? 'One character is invisible, and is shown as ' : `${view.escapes.toLocaleString('en')} characters are invisible, and are shown as `}
       <span class="escape">{view.escapes === 1 ? 'an escape' : 'escapes'}</span>.</p>}
     {view.arguments.filter((argument) => !isQuestion || !argument.in_preview).map((argument) => <ArgumentView argument={argument} preview={view.preview} />)}
-    {view.preview && (isQuestion ? <Question preview={view.preview} choices={choicesOf(approval)} chosen={own?.content} canAnswer={isOpen && takes('respond')} answer={(content) => void answer({ decision: 'respond', content })} />
+    {view.preview && (isQuestion ? <Question preview={view.preview} choices={choicesOf(approval)} chosen={approval.response} canAnswer={isOpen && takes('respond')} answer={(content) => void answer({ decision: 'respond', content })} />
       : <PreviewView view={view} preview={view.preview} />)}
-    {form === 'deny' && <DenyForm answer={answer} close={() => { setForm(null); root.current!.focus(); }} />}
-    {form === 'edit' && <EditForm approval={approval} answer={answer} close={() => { setForm(null); root.current!.focus(); }} />}
+    {shownForm === 'deny' && <DenyForm answer={answer} close={close} />}
+    {shownForm === 'edit' && <EditForm approval={approval} answer={answer} close={close} />}
+    {shownForm === 'respond' && <RespondForm answer={answer} close={close} />}
     <div class="end"><div class="says" role="status">{!isOpen && <>
-      <Outcome approval={approval} content={typeof own?.content === 'string' ? own.content : null} />
+      <Outcome approval={approval} />
       {isLate && <p class="late">Your answer came too late, and has no effect.</p>}
-    </>}</div><div class="acts" hidden={form !== null}>
+    </>}</div><div class="acts" hidden={shownForm !== null}>
       {takes('approve') && <button type="button" class="main" data-act="approve" disabled={!isOpen} onClick={click(() => void answer({ decision: 'approve' }))}><Icon name="check" />Approve <kbd>y</kbd></button>}
+      {takesResult && <button type="button" class="main" data-act="respond" disabled={!isOpen} onClick={click(() => setForm('respond'))}><Icon name="check" />Respond <kbd>r</kbd></button>}
       {takes('deny') && <button type="button" data-act="deny" disabled={!isOpen} onClick={click(() => setForm('deny'))}><Icon name="close" />{isQuestion ? 'Decline' : 'Deny'} <kbd>n</kbd></button>}
       {takes('edit') && <button type="button" data-act="edit" disabled={!isOpen} onClick={click(() => setForm('edit'))}><Icon name="edit" />Edit <kbd>e</kbd></button>}
       {repeated !== null && <button type="button" data-act="repeat" disabled={!isOpen} title="Later calls are approved without asking, until you close this tab or end it above the prompt." onClick={click(approveAll)}>
@@ -206,6 +209,26 @@ function DenyForm({ answer, close }: FormProps) {
   </form>;
 }
 
+/** The result of a call that does not run here: a text, or any JSON. */
+function RespondForm({ answer, close }: FormProps) {
+  const form = useRef<HTMLFormElement>(null);
+  useLayoutEffect(() => form.current!.querySelector('textarea')!.focus(), []);
+  const submit = guarded(async () => {
+    const given = new FormData(form.current!);
+    const text = String(given.get('result')).replaceAll('\r\n', '\n'); // a form sends the line breaks of its platform
+    answer({ decision: 'respond', content: parse('Result', given.get('kind') as 'text' | 'json', text) });
+  });
+  const onKey = (event: KeyboardEvent) => { if (isCtrlEnter(event)) form.current!.requestSubmit(); };
+  return <form class="answer-form" ref={form} onKeyDown={closing(close)} onSubmit={(event) => { event.preventDefault(); void submit(); }}>
+    <p>The call does not run; the model gets this as its result.</p>
+    <label><span class="name">Result</span><textarea name="result" rows={3} required spellcheck={false} onInput={(event) => growing(event.currentTarget)} onKeyDown={onKey} /></label>
+    <div class="options" role="group" aria-label="Kind of result">
+      <label class="option"><input type="radio" name="kind" value="text" defaultChecked />Text</label>
+      <label class="option"><input type="radio" name="kind" value="json" />JSON</label></div>
+    <div class="acts"><button type="submit" class="main">Respond <kbd>Ctrl+Enter</kbd></button><button type="button" class="quiet" onClick={close}>Cancel</button></div>
+  </form>;
+}
+
 interface Field { name: string; value: unknown; kind: 'text' | 'flag' | 'json'; shown: string }
 
 /** A text that a field would not show as it is, such as one with a carriage return, is edited as JSON. */
@@ -232,7 +255,7 @@ function EditForm({ approval, answer, close }: FormProps & { approval: Approval 
     const given = new FormData(form.current!);
     const args = Object.fromEntries(fields!.map((field, at) => {
       const text = String(given.get(String(at))).replaceAll('\r\n', '\n'); // a form sends the line breaks of its platform
-      return [field.name, text === field.shown ? field.value : parse(field, text)];
+      return [field.name, text === field.shown ? field.value : parse(field.name, field.kind, text)];
     }));
     answer({ decision: 'edit', args });
   });
@@ -247,7 +270,7 @@ function EditForm({ approval, answer, close }: FormProps & { approval: Approval 
   </form>;
 }
 
-function parse({ name, kind }: Field, text: string): unknown {
+function parse(name: string, kind: Field['kind'], text: string): unknown {
   if (kind === 'text') return text;
   try { return parseExactly(text); } catch (error) {
     throw new Refused(0, { message: `“${plainLines(name)}” is not valid JSON: ${(error as Error).message}` });
@@ -258,7 +281,7 @@ function parse({ name, kind }: Field, text: string): unknown {
 
 export const cardElements = () => [...document.querySelectorAll<HTMLElement>('[data-approval]')].filter((card) => card.getClientRects().length > 0);
 
-export function pressOnCard(act: 'approve' | 'repeat' | 'deny' | 'edit'): void {
+export function pressOnCard(act: 'approve' | 'repeat' | 'deny' | 'edit' | 'respond'): void {
   const card = cardElements().find((each) => each === document.activeElement || each.contains(document.activeElement));
   if (document.activeElement?.closest('.card.settled')) problem.value = 'This call is already answered. Press j to go to the next one.';
   else if (!card) problem.value = 'No call is focused. Press a to go to the pending calls.';

@@ -156,6 +156,7 @@ const DOES: Record<string, () => void> = {
   Y: () => pressOnCard('repeat'),
   n: () => pressOnCard('deny'),
   e: () => pressOnCard('edit'),
+  r: () => pressOnCard('respond'),
   s: () => void stop(),
   ',': showSettings,
   '?': showKeys,

@@ -41,10 +41,10 @@ async function ask(method: string, path: string, { body, bytes, headers = {}, si
 }
 
 export const get = async <T>(path: string): Promise<T> => (await ask('GET', path)).json();
-export const getText = async (path: string): Promise<string> => (await ask('GET', path)).text();
-export const getExactly = async <T>(path: string): Promise<T> => parseExactly(await getText(path)) as T;
+export const getExactly = async <T>(path: string): Promise<T> => parseExactly(await (await ask('GET', path)).text()) as T;
 export const getBlob = async (path: string): Promise<Blob> => (await ask('GET', path)).blob();
 export const post = async <T>(path: string, body: unknown = {}): Promise<T> => (await ask('POST', path, { body })).json();
+export const postExactly = async <T>(path: string, body: unknown): Promise<T> => parseExactly(await (await ask('POST', path, { body })).text()) as T;
 export const patch = async <T>(path: string, body: unknown): Promise<T> => (await ask('PATCH', path, { body })).json();
 export const put = async (path: string, bytes: Blob): Promise<void> => { await ask('PUT', path, { bytes }); };
 export const remove = async (path: string): Promise<void> => { await ask('DELETE', path); };
@@ -56,10 +56,10 @@ const rawJSON = (JSON as { rawJSON?: (text: string) => unknown }).rawJSON;
 
 /**
  * Parse JSON with each number as it is written: more than 53 bits, or `1.0`, would change in JavaScript, and a person who
- * edits a call would change it unknowingly. Browsers without support for this get plain numbers.
+ * edits a call would change it unknowingly. Such numbers are objects. Browsers without support for this get plain numbers.
  */
 export const parseExactly = (text: string): unknown => JSON.parse(text, ((_, value, context) =>
-  typeof value === 'number' && context?.source && rawJSON ? rawJSON(context.source) : value) as Reviver);
+  typeof value === 'number' && context?.source && rawJSON && String(value) !== context.source ? rawJSON(context.source) : value) as Reviver);
 
 /** Statuses of a server that is stopping, or of a proxy in front of it: try again. */
 const AWAY = [429, 502, 503, 504];

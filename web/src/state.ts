@@ -369,12 +369,7 @@ export const merge = guarded(async (other: Version, choices: Choices): Promise<{
   }
 });
 
-/** Return how two versions differ. Only in messages do numbers have their exact text. */
-export async function difference(from: string, to: string): Promise<Difference> {
-  const text = await server.getText(`versions/${from}/diff?to=${to}`);
-  const { messages_removed, messages_added } = server.parseExactly(text) as Difference;
-  return { ...JSON.parse(text) as Difference, messages_removed, messages_added };
-}
+export const difference = (from: string, to: string) => server.getExactly<Difference>(`versions/${from}/diff?to=${to}`);
 
 export const download = guarded(async (version: string) => {
   const link = document.createElement('a');
@@ -399,7 +394,7 @@ export const listApprovals = unattended(async () => {
   const gone = cards.value.filter((card) => !wanted.delete(card.key) && isPending(card.approval));
   cards.value = [...cards.value, ...[...wanted].map(([key, approval]) => ({ key, approval }))];
   await Promise.all(gone.map(async ({ key, approval }) => { // answered by another person or program, expired, or deleted
-    const now = await server.get<Approval>(`approvals/${approval.id}`).catch((error: unknown) => {
+    const now = await server.getExactly<Approval>(`approvals/${approval.id}`).catch((error: unknown) => {
       if (error instanceof Refused && error.status === 404) return null;
       throw error;
     });
@@ -439,7 +434,7 @@ export interface Answer { decision: 'approve' | 'deny' | 'edit' | 'respond'; rea
 async function settleBy(card: Card, digest: string, answer: Answer): Promise<boolean> {
   try {
     const path = `approvals/${card.approval.id}?resume=${may('run')}`;
-    const done = await server.post<{ approval: Approval; run_id: string | null }>(path, { ...answer, digest });
+    const done = await server.postExactly<{ approval: Approval; run_id: string | null }>(path, { ...answer, digest });
     if (done.run_id !== null && card.approval.conversation_id === currentId()) void watchRun(done.run_id, null);
     settle(card.key, done.approval);
     return true;
@@ -467,14 +462,14 @@ const learn = (answered: Approval[]) => {
 /** Load who has answered which calls of the open conversation. */
 export const loadDecisions = unattended(async () => {
   if (!may('approve')) return;
-  const { items } = await server.get<Page<Approval>>(`approvals?all=true&limit=50&conversation=${currentId()}`);
+  const { items } = await server.getExactly<Page<Approval>>(`approvals?all=true&limit=50&conversation=${currentId()}`);
   learn(items.reverse());
 });
 
 /** The calls of all conversations that were answered last. */
 export async function latestDecisions(): Promise<Approval[]> {
   if (!may('approve')) return [];
-  const { items } = await server.get<Page<Approval>>('approvals?all=true&limit=10');
+  const { items } = await server.getExactly<Page<Approval>>('approvals?all=true&limit=10');
   return items.filter((approval) => approval.decided_at !== null);
 }
 

@@ -85,7 +85,7 @@ const decisionOn = ({ id, name }: Call) => {
 function Decision({ call }: { call: Call }) {
   const answered = decisionOn(call);
   useEffect(() => { if (!answered && open.value?.versions.some((version) => version.state === 'awaiting_approval')) void loadDecisions(); }, []);
-  return answered ? <p><Outcome approval={answered} /></p> : null;
+  return answered ? <Outcome approval={answered} /> : null;
 }
 
 const extension = (path: unknown) => typeof path === 'string' ? path.split('/').at(-1)!.split('.').slice(1).at(-1) ?? '' : '';

@@ -29,7 +29,7 @@ export type Args = Record<string, unknown>;
 export interface Repeat { kind: 'tool' | 'command' | 'call'; key: string }
 export interface Approval {
   id: string; pending_id: string; version_id: string; conversation_id: string; agent: string; tool: string; args: Args; view: View;
-  decisions: string[]; repeat: Repeat | null; status: string; decided_by: string | null; reason: string | null; decided_at: string | null;
+  decisions: string[]; repeat: Repeat | null; status: string; decided_by: string | null; reason: string | null; response: unknown; decided_at: string | null;
   created_at: string; expires_at: string | null;
 }
 

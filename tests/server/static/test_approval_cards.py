@@ -405,6 +405,110 @@ async def test_question_is_answered_by_a_choice_or_in_words(
     assert seen.problems == []
 
 
+@pytest.mark.parametrize('kind', ['Text', 'JSON'])
+@pytest.mark.parametrize(('at', 'width'), [('#/c/{}', 1280), ('#/a', 390)])
+async def test_result_of_an_external_call_is_given_by_keys(
+    open_page: OpenPage, client: httpx.AsyncClient, script: Script, at: str, width: int, kind: str
+) -> None:
+    """The result of a call that a program outside of the server answers can also come from a person: a text, or JSON with
+    its numbers as they are written. The answer has the digest of the shown call, and the turn continues."""
+    run = await ask(client, script, call('thermometer', room='cellar'), agent='outside')
+    seen = await open_page(at=at.format(run['conversation_id']), width=width)
+    card = card_of(seen.page, run['approvals'][0])
+    await expect(card.locator('.end button:visible')).to_have_text(['Respond r', 'Deny n'], use_inner_text=width > 390)
+    await seen.press('a')
+    await seen.page.keyboard.press('r')
+    await expect(card.get_by_label('Result', exact=True)).to_be_focused()
+    await seen.page.keyboard.type('{"degrees": 12.0,')
+    await seen.page.keyboard.press('Enter')  # a line, and no answer
+    await seen.page.keyboard.type('"sensor": 12345678901234567890}')
+    if kind == 'JSON':
+        await card.get_by_label('JSON').check()
+    assert await card.evaluate('(card) => card.scrollWidth <= card.clientWidth')
+    async with seen.page.expect_request(lambda request: request.method == 'POST') as sent:
+        await card.get_by_label('Result', exact=True).press('Control+Enter')
+    answer: Any = (await sent.value).post_data_json
+    assert answer['digest'] == run['approvals'][0]['view']['digest']
+    await expect(seen.page.locator('.card.settled')).to_contain_text('Answered by ada, just now')
+
+    content = {'degrees': 12.0, 'sensor': 12345678901234567890}
+    text = '{"degrees": 12.0,\n"sensor": 12345678901234567890}'
+    [answered] = (await client.get('/api/approvals', params={'all': True})).json()['items']
+    assert (answered['status'], answered['response']) == ('responded', text if kind == 'Text' else content)
+    await seen.page.goto(f'{seen.page.url.split("#")[0]}#/c/{run["conversation_id"]}')
+    await expect(seen.turns.last.locator('.markdown').last).to_have_text('Done.')
+    await expect(seen.page.locator('#dialogue > [data-live]')).to_have_count(0)
+    assert seen.problems == []
+
+
+async def test_result_that_is_no_json_is_explained(
+    open_page: OpenPage, client: httpx.AsyncClient, script: Script
+) -> None:
+    """If JSON is chosen, another text is not sent: a sentence says where the error is, and the text stays. It also stays if
+    the server refuses the answer. Escape closes the form."""
+    run = await ask(client, script, call('thermometer', room='cellar'), agent='outside')
+    page = (await open_page(at=f'#/c/{run["conversation_id"]}')).page
+    card = card_of(page, run['approvals'][0])
+    await card.get_by_role('button', name='Respond').click()
+    result = card.get_by_label('Result', exact=True)
+    await result.fill('{"degrees": 12')
+    await card.get_by_label('JSON').check()
+    await card.get_by_role('button', name='Respond').click()
+    await expect(page.locator('#problem')).to_contain_text('“Result” is not valid JSON: ')
+    await expect(result).to_have_value('{"degrees": 12')
+
+    await result.fill('12')
+    await card.evaluate("(card) => { card.dataset.digest = '0'.repeat(64); }")
+    await card.get_by_role('button', name='Respond').click()
+    await expect(page.locator('#problem')).to_contain_text('has changed since it was shown')
+    await expect(result).to_have_value('12')
+    await result.press('Escape')
+    await expect(result).to_have_count(0)
+    await expect(card).to_be_focused()
+    assert [each['status'] for each in (await client.get('/api/approvals')).json()['items']] == ['pending']
+
+
+async def test_answers_and_results_are_shown_on_every_page(
+    open_page: OpenPage, client: httpx.AsyncClient, script: Script
+) -> None:
+    """What a person answered to a question, and the result given to an external call, is on other pages and after a reload:
+    in the card, in the list of answered calls, and in the opened call. A long text is shown in one line until it is opened;
+    numbers are as they were written."""
+    question = await ask(client, script, QUESTION, agent='curious')
+    both = await ask(client, script, *(call('thermometer', room=room) for room in ('cellar', 'attic')), agent='outside')
+    other = (await open_inbox(open_page)).page
+    await expect(other.locator('[data-approval]')).to_have_count(3)
+
+    long = '12 C, ' * 20 + '\nand rising'
+    answers = [
+        (question['approvals'][0], 'PostgreSQL'),
+        (both['approvals'][0], {'degrees': 12.0}),
+        (both['approvals'][1], long),
+    ]
+    for approval, content in answers[:2]:
+        body = {'decision': 'respond', 'content': content, 'digest': approval['view']['digest']}
+        await client.post(f'/api/approvals/{approval["id"]}', json=body)
+    await other.evaluate("window.dispatchEvent(new Event('focus'))")
+    outcomes = ['Answered by ada, just now: PostgreSQL', 'Answered by ada, just now: {"degrees":12.0}']
+    await expect(other.locator('.card.settled .outcome')).to_have_text(outcomes[::-1])
+    await expect(other.locator('.card .chosen')).to_have_text('PostgreSQL')
+    await other.reload()
+    await expect(other.locator('#answered .outcome')).to_have_text(outcomes[::-1])
+
+    await other.goto(f'{other.url.split("#")[0]}#/c/{both["conversation_id"]}')
+    await other.locator('#dialogue .call > summary').first.click()
+    await expect(other.locator('.opened .outcome')).to_have_text(outcomes[1])
+    approval, content = answers[2]
+    body = {'decision': 'respond', 'content': content, 'digest': approval['view']['digest']}
+    await client.post(f'/api/approvals/{approval["id"]}', json=body)
+    await other.evaluate("window.dispatchEvent(new Event('focus'))")
+    quote = other.locator('.card.settled .quote')
+    await expect(quote.locator('summary')).to_have_text(long[:60] + ' …')
+    await expect(quote.locator('pre')).to_be_hidden()
+    await quote.locator('summary').click()
+    await expect(quote.locator('pre')).to_have_text(long)
+
+
 async def test_question_of_a_server_has_a_field_for_each_value(
     open_page: OpenPage, client: httpx.AsyncClient, script: Script
 ) -> None:
@@ -514,8 +618,8 @@ async def test_answered_card_is_clearly_done(open_page: OpenPage, client: httpx.
     await denied.get_by_label('Reason').press('Enter')
 
     outcomes = {
-        'thermometer': 'Answered by ada, just now',
-        'Which tea?': 'Answered by ada, just now',
+        'thermometer': 'Answered by ada, just now: 12 C',
+        'Which tea?': 'Answered by ada, just now: cups: 2, kind: Green',
         'Which database?': 'Answered by ada, just now: SQLite',
         '/a.txt': 'Denied by ada, just now: Another name.',
     }
