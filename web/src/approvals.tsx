@@ -45,11 +45,11 @@ function Answered() {
   </section>;
 }
 
-/** A call in one line, with its conversation. */
+/** A call with its conversation, and how it was answered. */
 function OutcomeLine({ approval }: { approval: Approval }) {
   const { verb, target, isCode } = summarize(approval.tool, approval.args);
-  return <li><Outcome approval={approval} />
-    <span><Text of={verb} /> <span class={isCode ? 'code-text' : undefined}><Text of={target.split('\n')[0]!} /></span> in <a href={`#/c/${approval.conversation_id}`}><Text of={titleOf(approval.conversation_id) ?? 'a conversation'} /></a></span></li>;
+  return <li><p><Text of={verb} /> <span class={isCode ? 'code-text' : undefined}><Text of={target.split('\n')[0]!} /></span> in <a href={`#/c/${approval.conversation_id}`}><Text of={titleOf(approval.conversation_id) ?? 'a conversation'} /></a></p>
+    <Outcome approval={approval} /></li>;
 }
 
 /** The calls of a conversation, or of all, that this page approves without asking, and how to end it. */

@@ -2,6 +2,7 @@
 
 import { Icon, type IconName } from './icons';
 import { ago, Lines, moment, Text } from './text';
+import { inOneLine } from './transcript';
 import type { Approval } from './types';
 
 const OUTCOMES: Record<string, [IconName, string]> = {
@@ -13,11 +14,10 @@ const OUTCOMES: Record<string, [IconName, string]> = {
 export const stateOf = ({ status }: Approval) => ({ edited: 'approved', responded: 'answered' } as Record<string, string>)[status] ?? status;
 
 /** The result that a person gave to a call, such as the answer to a question; null after other decisions. */
-function resultOf({ status, response, view }: Approval): string | null {
+export function resultOf({ status, response, view }: Approval): string | null {
   if (status !== 'responded') return null;
-  if (typeof response === 'string') return response;
-  if (response === null || view.preview?.kind !== 'question') return JSON.stringify(response);
-  return Object.entries(response as object).map(([name, value]) => `${name}: ${typeof value === 'string' ? value : JSON.stringify(value)}`).join(', ');
+  if (typeof response !== 'object' || response === null || view.preview?.kind !== 'question') return inOneLine(response);
+  return Object.entries(response).map(([name, value]) => `${name}: ${inOneLine(value)}`).join(', ');
 }
 
 export function Outcome({ approval }: { approval: Approval }) {

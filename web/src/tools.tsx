@@ -5,7 +5,7 @@ import { useEffect, useState } from 'preact/hooks';
 import { Icon, type IconName } from './icons';
 import { Code, Markdown } from './markdown';
 import { memo } from './memo';
-import { Outcome, stateOf } from './outcome';
+import { Outcome, resultOf, stateOf } from './outcome';
 import { watch } from './server';
 import { decisions, loadDecisions, open } from './state';
 import { Plan } from './plan';
@@ -58,12 +58,14 @@ function CallLine({ call, versionId, runId, isPending }: Props) {
   const { icon, verb, target, isCode } = summarize(call.name, call.args);
   const state = call.outcome === null ? isPending ? 'running' : 'waiting' : call.outcome;
   const answered = decisionOn(call);
+  const reply = call.answer ?? (answered ? resultOf(answered) : null);
   const label = call.outcome === null ? isPending ? 'running' : answered ? stateOf(answered) : 'pending' : call.outcome === 'success' ? '✓' : OUTCOMES[call.outcome] ?? call.outcome;
   return <details class={`call ${state}`} data-call={call.id} onToggle={(event) => setOpen(event.currentTarget.open)}>
     <summary>
       <Icon name={icon} />
       <span class="verb"><Text of={verb} /></span>
-      <span class={isCode ? 'target code-text' : 'target'}><Text of={target.split('\n')[0]!} />{target.includes('\n') && ' …'}</span>
+      <span class={isCode ? 'target code-text' : 'target'}><Text of={target.split('\n')[0]!} />{target.includes('\n') && ' …'}
+        {reply && <q class="reply"><Text of={reply.split('\n')[0]!} />{reply.includes('\n') && ' …'}</q>}</span>
       <span class="state">{state === 'running' && <span class="spinner" aria-hidden="true" />}{label}</span>
     </summary>
     {isOpen && <div class="opened">

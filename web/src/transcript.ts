@@ -8,6 +8,8 @@ export interface Prompt { text: string; media: Media[] }
 export interface Call {
   kind: 'call'; id: string; name: string; args: Record<string, unknown> | string; outcome: string | null; result: string;
   exitCode: number | null; steps: Item[]; media: Media[]; hasThread: boolean;
+  /** The result, if a person or a program gave it in place of the tool. */
+  answer: string | null;
 }
 export type Item = { kind: 'text' | 'thinking' | 'void' | 'note'; text: string } | Call;
 export interface Turn {
@@ -19,6 +21,9 @@ export interface Turn {
 }
 
 const asText = (value: unknown): string => typeof value === 'string' ? value : value === undefined ? '' : JSON.stringify(value, null, 2);
+
+/** A text as it is, and any other value as JSON in one line. */
+export const inOneLine = (value: unknown): string => typeof value === 'string' ? value : JSON.stringify(value ?? null);
 
 export function readArgs(args: unknown): Record<string, unknown> | string {
   if (typeof args !== 'string') return (args ?? {}) as Record<string, unknown>;
@@ -47,7 +52,7 @@ export function typed(prompt: string): string {
 }
 
 const newCall = (id: string, name: string, args: unknown): Call =>
-  ({ kind: 'call', id, name, args: readArgs(args), outcome: null, result: '', exitCode: null, steps: [], media: [], hasThread: false });
+  ({ kind: 'call', id, name, args: readArgs(args), outcome: null, result: '', exitCode: null, steps: [], media: [], hasThread: false, answer: null });
 
 /** Whether a prompt is what the memory adds to it, for the model. */
 const isMemory = (content: unknown) => Array.isArray(content) && content.length > 0
@@ -85,7 +90,8 @@ function addPart(items: Item[], part: Part): void {
       const call = items.find((item): item is Call => item.kind === 'call' && item.id === id);
       if (!call) break;
       const { text, media } = readContent(part.content);
-      Object.assign(call, { result: text, media, hasThread: part.metadata?.sub_agent_thread_id !== undefined });
+      const answer = part.metadata?.pydantic_deep?.kind === 'answered' ? inOneLine(part.content) : null;
+      Object.assign(call, { result: text, media, hasThread: part.metadata?.sub_agent_thread_id !== undefined, answer });
       call.outcome = part.part_kind === 'retry-prompt' ? 'retried' : part.outcome ?? 'success';
       break;
     }

@@ -55,7 +55,7 @@ export interface Conflict { path: string; kind: string }
 export type Content = string | { kind?: string; content?: unknown; media_type?: string; data?: string; metadata?: { origin?: string } | null };
 export interface Part {
   part_kind: string; content?: unknown; tool_name?: string; tool_call_id?: string; args?: unknown; outcome?: string;
-  metadata?: { sub_agent_thread_id?: string; exit_code?: number } | null;
+  metadata?: { sub_agent_thread_id?: string; exit_code?: number; pydantic_deep?: { kind?: string } } | null;
 }
 export interface Message { kind: 'request' | 'response'; parts: Part[]; timestamp?: string }
 

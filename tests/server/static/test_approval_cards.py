@@ -400,6 +400,8 @@ async def test_question_is_answered_by_a_choice_or_in_words(
 
     await expect(seen.turns.last.locator('.markdown').last).to_have_text('Done.')
     await expect(seen.page.locator('#dialogue > [data-live]')).to_have_count(0)
+    await seen.page.reload()
+    await expect(seen.calls.first).to_have_text(f'AskWhich database?{words}✓')
     await seen.calls.first.click()
     await expect(seen.page.locator('.field.result pre')).to_contain_text(words)
     assert seen.problems == []
@@ -496,7 +498,9 @@ async def test_answers_and_results_are_shown_on_every_page(
     await expect(other.locator('#answered .outcome')).to_have_text(outcomes[::-1])
 
     await other.goto(f'{other.url.split("#")[0]}#/c/{both["conversation_id"]}')
-    await other.locator('#dialogue .call > summary').first.click()
+    calls = other.locator('#dialogue .call > summary')
+    await expect(calls).to_have_text(['thermometercellar{"degrees":12.0}answered', 'thermometeratticpending'])
+    await calls.first.click()
     await expect(other.locator('.opened .outcome')).to_have_text(outcomes[1])
     approval, content = answers[2]
     body = {'decision': 'respond', 'content': content, 'digest': approval['view']['digest']}
@@ -506,6 +510,7 @@ async def test_answers_and_results_are_shown_on_every_page(
     await expect(quote.locator('summary')).to_have_text(long[:60] + ' …')
     await expect(quote.locator('pre')).to_be_hidden()
     await quote.locator('summary').click()
+    await expect(quote.locator('pre')).to_be_visible()
     await expect(quote.locator('pre')).to_have_text(long)
 
 
@@ -530,6 +535,7 @@ async def test_question_of_a_server_has_a_field_for_each_value(
     await expect(seen.page.locator('#dialogue > [data-live]')).to_have_count(0)
     await seen.calls.first.click()
     await expect(seen.page.locator('.field.result pre')).to_contain_text('"extras"')
+    await expect(seen.calls.first).to_contain_text('kind: Green')
 
 
 async def test_question_of_a_server_shows_its_link(
@@ -663,8 +669,8 @@ async def test_answered_calls_are_shown_after_reload(
     await seen.page.click('#to-inbox')
     lines = seen.page.locator('#answered li')
     await expect(lines).to_have_text([
-        'Approved by ada, just nowWrite /a.txt in a conversation',
-        'Approved with other arguments by ada, just nowWrite /b.txt in a conversation',
+        'Write /a.txt in a conversationApproved by ada, just now',
+        'Write /b.txt in a conversationApproved with other arguments by ada, just now',
     ])  # fmt: skip
     await lines.first.get_by_role('link').click()
     await expect(seen.turns).to_have_count(1)
