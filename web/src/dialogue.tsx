@@ -113,8 +113,11 @@ function LiveTurn({ versionId }: { versionId: string | null }) {
 }
 
 function Retry() {
-  const { prompt, base } = live.value!;
-  const text = prompt?.text ?? open.value?.turns.at(-1)?.prompt?.text;
+  const last = open.value?.turns.at(-1);
+  const { prompt } = live.value!;
+  const text = prompt?.text ?? last?.prompt?.text;
+  // The steps of a turn may be stored: the prompt is sent again in its place.
+  const base = prompt === null && last ? place.value(last.at)?.base.id ?? null : live.value!.base;
   if (text === undefined || !may('run')) return null;
   return <div class="acts">
     <button type="button" onClick={() => resend(text, base)}><Icon name="retry" />Try again</button>

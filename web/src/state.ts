@@ -167,7 +167,8 @@ export async function refresh(ended: Live | null = null): Promise<void> {
     Promise.all(details.suspended.map((run) => server.get<Run>(`runs/${run}`))),
   ]);
   const failed = history.items[0];
-  const hasFailed = live.value === null && failed?.state === 'failed' && failed.parent_id === details.head && failed.prompt !== null;
+  const isKept = failed?.id === details.head; // its steps are in the transcript
+  const hasFailed = live.value === null && failed?.state === 'failed' && (isKept || failed.parent_id === details.head) && failed.prompt !== null;
   const [error, prompt] = hasFailed ? await loadFailure(id, failed) : [null, null];
   if (currentId() !== id) return; // another conversation was opened in the meantime
   const hasMoved = open.value?.details.head !== details.head;
@@ -177,7 +178,7 @@ export async function refresh(ended: Live | null = null): Promise<void> {
     agent.value = details.agent;
     if (ended !== null && live.value === ended) live.value = ended.error === null ? null : hasMoved ? { ...ended, prompt: null, items: [] } : ended;
     if (hasFailed && live.value === null) {
-      live.value = { runId: failed.run_id ?? '', isRunning: false, prompt, items: [], error: `The last turn failed${error ? `: ${error}` : '.'}`, base: details.head };
+      live.value = { runId: failed.run_id ?? '', isRunning: false, prompt: isKept ? null : prompt, items: [], error: `The last turn failed${error ? `: ${error}` : '.'}`, base: details.head };
     }
   });
   await listApprovals();

@@ -61,7 +61,7 @@ PIXEL = base64.b64decode(
 
 
 def answer(messages: Sequence[ModelMessage], info: AgentInfo) -> Any:
-    """Plan on `plan`, delegate on `delegate`, write on `write`, hold on `wait`, raise on `fail`, write Markdown on `markdown` and
+    """Plan on `plan`, delegate on `delegate`, write on `write`, hold on `wait`, raise on `fail now`, or after a call on `fail later`, write Markdown on `markdown` and
     code on `code`, and echo anything else."""
     last = messages[-1]
     assert isinstance(last, ModelRequest)
@@ -71,6 +71,8 @@ def answer(messages: Sequence[ModelMessage], info: AgentInfo) -> Any:
     has_task = any(tool.name == 'task' for tool in info.function_tools)
     if any(part.tool_name == 'write_todos' for part in returned):
         return [call('write_file', path='/report.md', content=f'# Sales\n\n{said}\n')]
+    if returned and 'fail later' in said:
+        raise ValueError('inside')
     if returned:
         return f'Done: {returned[-1].outcome}.'
     if 'fail now' in said:
@@ -222,6 +224,25 @@ async def test_failed_run_shows_its_error_with_try_again(open_page: OpenPage):
     await expect(seen.page.locator('#prompt')).to_have_value('fail now')
     await seen.say('better', until='You said: better')
     await expect(seen.page.locator('.failure')).to_have_count(0)
+
+
+async def test_turn_that_failed_after_a_step_is_tried_again_in_its_place(open_page: OpenPage):
+    """What was done before the error is stored, and the error is shown below it, also after a reload. The prompt is sent again
+    on a branch."""
+    seen = await open_page()
+    await seen.send('write, then fail later')
+    await expect(seen.page.locator('.failure')).to_contain_text('The run failed with ValueError')
+    for attempt in range(2):
+        await expect(seen.page.locator('.bubble')).to_have_text(['write, then fail later'])
+        await expect(seen.calls).to_have_text(['Write/report.md✓'])
+        await seen.page.reload()
+        await expect(seen.page.locator('.failure')).to_contain_text('The last turn failed')
+        if attempt == 0:
+            await seen.page.click('text=Try again')
+            await expect(seen.page.locator('.failure')).to_contain_text('The run failed with ValueError')
+    await seen.say('better', until='You said: better')
+    await expect(seen.page.locator('.failure')).to_have_count(0)
+    assert seen.problems == []
 
 
 async def test_failed_prompt_is_tried_again_with_its_loaded_skill(open_page: OpenPage):
