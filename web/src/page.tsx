@@ -69,7 +69,7 @@ function Bar() {
         <a href={`#/c/${conversation.id}/versions`} id="to-versions" aria-current={view === 'versions' ? 'page' : undefined}>Versions</a>
       </nav>
       {view === 'chat' && hasPlanOrFiles() && <button type="button" class="quiet" id="to-panel" aria-label="Plan and files" title="Plan and files" aria-expanded={isPanelOpen.value} onClick={() => { isPanelOpen.value = !isPanelOpen.value; }}><Icon name="panel" /></button>}
-    </> : <h1>{view === 'inbox' ? 'Approvals' : view === 'new' ? 'New conversation' : 'Loading …'}</h1>}
+    </> : <h1>{view === 'inbox' ? 'Approvals' : view === 'new' ? 'New conversation' : problem.value === null ? 'Loading …' : 'Not loaded'}</h1>}
   </header>;
 }
 

@@ -71,10 +71,10 @@ function CallLine({ call, versionId, runId, isPending }: Props) {
     {isOpen && <div class="opened">
       <Decision call={call} />
       <Input call={call} />
-      <Steps call={call} versionId={versionId} runId={runId} />
+      <Steps call={call} versionId={versionId} runId={runId} isPending={isPending} />
       <Output call={call} />
     </div>}
-    {!isOpen && call.outcome === null && call.steps.length > 0 && <ol class="steps">{call.steps.map((step) => <Step step={step} versionId={versionId} />)}</ol>}
+    {!isOpen && call.outcome === null && call.steps.length > 0 && <ol class="steps">{call.steps.map((step) => <Step step={step} versionId={versionId} isPending={isPending} />)}</ol>}
   </details>;
 }
 
@@ -127,7 +127,7 @@ export function MediaList({ media }: { media: Call['media'] }) {
 }
 
 /** The steps of a subagent. Those of a stored turn are read from the events of its run. */
-function Steps({ call, versionId, runId }: { call: Call; versionId: string | null; runId: string | null }) {
+function Steps({ call, versionId, runId, isPending }: Props) {
   const [loaded, setLoaded] = useState<Item[] | null>(null);
   const [problem, setProblem] = useState<string | null>(null);
   if (call.name !== 'task') return null;
@@ -142,10 +142,11 @@ function Steps({ call, versionId, runId }: { call: Call; versionId: string | nul
   };
   const steps = call.steps.length > 0 ? call.steps : loaded;
   if (steps === null) return runId === null ? null : <p><button type="button" class="small" onClick={load}>Show the steps</button> {problem && <span role="alert"><Lines of={problem} /></span>}</p>;
-  return <ol class="steps">{steps.length === 0 ? <li class="faint">No steps are stored.</li> : steps.map((step) => <Step step={step} versionId={versionId} />)}</ol>;
+  return <ol class="steps">{steps.length === 0 ? <li class="faint">No steps are stored.</li> : steps.map((step) => <Step step={step} versionId={versionId} isPending={isPending} />)}</ol>;
 }
 
-const Step = ({ step, versionId }: { step: Item; versionId: string | null }) => <li><ItemView item={step} versionId={versionId} runId={null} isPending /></li>;
+const Step = ({ step, versionId, isPending }: { step: Item; versionId: string | null; isPending: boolean }) =>
+  <li><ItemView item={step} versionId={versionId} runId={null} isPending={isPending} /></li>;
 
 /** One item of a turn. */
 export const ItemView = memo<{ item: Item; versionId: string | null; runId: string | null; isPending: boolean }>(({ item, versionId, runId, isPending }) => {

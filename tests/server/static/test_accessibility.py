@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import httpx
 import pytest
 from playwright.async_api import Page, expect
+from pydantic_ai.tools import ToolDefinition
+from pydantic_ai.toolsets import ExternalToolset
 
 from pydantic_deep import create_deep_agent
 from pydantic_deep.server import AnyAgent
@@ -21,7 +24,9 @@ pytestmark = page_marks
 def agents(script: Script) -> Mapping[str, AnyAgent]:
     bold = create_deep_agent(ScriptedModel(then=script))
     bold.description = 'Writes at once.'
-    return {'bold': bold, 'careful': create_deep_agent(ScriptedModel(then=script), interrupt_on={'write_file': True})}
+    outside = ExternalToolset[Any]([ToolDefinition(name='thermometer')])
+    careful = create_deep_agent(ScriptedModel(then=script), interrupt_on={'write_file': True}, toolsets=[outside])
+    return {'bold': bold, 'careful': careful}
 
 
 async def walk(page: Page, client: httpx.AsyncClient, script: Script, axe: str, place: str) -> None:
@@ -68,6 +73,18 @@ async def walk(page: Page, client: httpx.AsyncClient, script: Script, axe: str, 
     await page.press('.answer-form input', 'Enter')
     await expect(page.locator('.card.settled .says')).to_contain_text('Denied by ada, just now')
     await check(page, axe, f'{place}: an answered call')
+    answered = await ask(client, script, call('thermometer', room='cellar'))
+    await page.evaluate("dispatchEvent(new Event('focus'))")
+    await page.click('.card [data-act=respond]:enabled')
+    await page.get_by_label('Result', exact=True).fill('12 C\nand rising')
+    await check(page, axe, f'{place}: a result that is given')
+    await page.get_by_label('Result', exact=True).press('Control+Enter')
+    await page.click('.card.settled .quote summary')
+    await check(page, axe, f'{place}: a result that was given')
+    await page.evaluate(f"location.hash = '#/c/{answered['conversation_id']}'")
+    await expect(page.locator('.call .reply')).to_be_visible()
+    await check(page, axe, f'{place}: a result in the dialogue')
+    await page.evaluate("location.hash = '#/a'")
     await ask(client, script, call('write_file', path='/c.txt', content='c\n'))
     await page.evaluate("dispatchEvent(new Event('focus'))")
     await page.click('[data-act=repeat]:enabled')

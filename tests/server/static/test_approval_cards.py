@@ -363,13 +363,17 @@ async def test_approvals_are_answered_by_keys_where_they_arose(
 
 
 async def test_delegation_keeps_its_steps_through_an_approval(open_page: OpenPage) -> None:
-    """A pending call of a subagent names it and has a diff. Opened again, the delegation has the steps before and after the
+    """A pending call of a subagent names it and has a diff, and its step is pending. Opened again, the delegation has the steps before and after the
     approval."""
     seen = await open_page()
     await seen.page.click('.choice:has-text("lead")')
     await seen.send('write it')
     await expect(seen.page.locator('.card h3')).to_have_text('helper › write_file')
     await expect(seen.page.locator('.card .diff .added')).to_have_text(['1a'])
+    await seen.page.reload()
+    await seen.calls.first.click()
+    await seen.page.click('text=Show the steps')
+    await expect(seen.page.locator('.steps .call > summary')).to_have_text(['List/✓', 'Write/a.txtpending'])
     await seen.page.click('[data-act=approve]')
     await expect(seen.turns.last.locator('.markdown').last).to_have_text('Done.')
     await expect(seen.page.locator('#dialogue > [data-live]')).to_have_count(0)
