@@ -61,8 +61,8 @@ PIXEL = base64.b64decode(
 
 
 def answer(messages: Sequence[ModelMessage], info: AgentInfo) -> Any:
-    """Plan on `plan`, delegate on `delegate`, write on `write`, hold on `wait`, raise on `fail now`, or after a call on `fail later`, write Markdown on `markdown` and
-    code on `code`, and echo anything else."""
+    """Plan on `plan`, delegate on `delegate`, write on `write`, read from line 2 on `read`, hold on `wait`, raise on `fail now`,
+    or after a call on `fail later`, write Markdown on `markdown` and code on `code`, and echo anything else."""
     last = messages[-1]
     assert isinstance(last, ModelRequest)
     requests = [each for each in messages if isinstance(each, ModelRequest)]
@@ -83,6 +83,8 @@ def answer(messages: Sequence[ModelMessage], info: AgentInfo) -> Any:
         return [call('task', subagent='finder', description='write the notes')]
     if said.startswith('write'):
         return [call('write_file', path='/report.md', content=f'# Sales\n\n{said}\n')]
+    if said.startswith('read'):
+        return [call('read_file', path='/report.md', offset=2)]
     if said.startswith('markdown'):
         return MARKDOWN
     if said.startswith('code'):
@@ -125,6 +127,13 @@ async def test_opened_call_shows_its_arguments_and_result(open_page: OpenPage):
     )
     await seen.calls.first.click()
     await expect(opened.first.locator('.todos li')).to_have_count(2)
+
+
+async def test_line_from_which_a_file_is_read_is_shown(open_page: OpenPage):
+    seen = await open_page()
+    await seen.say('write', until='Done: success.')
+    await seen.say('read', until='Done: success.')
+    await expect(seen.calls.last).to_have_text('Read/report.md from line 2✓')
 
 
 async def test_answer_is_rendered_as_markdown(open_page: OpenPage, served: Served):
