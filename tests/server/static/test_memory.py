@@ -60,6 +60,7 @@ async def test_no_state_of_the_memory_has_violations(open_page: OpenPage, axe: s
     """axe-core finds none in an empty memory, files, revisions and a deleted file, at both widths and in both color schemes."""
     first, *others = PLACES
     seen = await open_page(**first)
+    await seen.page.locator('.welcome').wait_for()
     await seen.press(',')
     await seen.page.click('#to-memory')
     await expect(seen.page.locator('dialog')).to_contain_text('Nothing yet.')
