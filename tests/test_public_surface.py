@@ -1350,7 +1350,7 @@ def test_every_public_signature_is_listed() -> None:
             'VersionedAgent.delete': 'version',
             'VersionedAgent.delete_line': 'head',
             'VersionedAgent.gc': 'grace_seconds=…',
-            'VersionedAgent.recover': 'run_id=…',
+            'VersionedAgent.recover': 'run_id=…, make_token=…',
             'VersionedAgent.recover_stream': 'run_id, deps=…, backend=…, cancellation_token=…',
             'VersionedAgent.suspended': 'conversation_id=…',
             'VersionedAgent.cancel': 'run_id',

@@ -370,8 +370,12 @@ class Worker:
         try:
             async with self._limit:
                 await self._report_run(run, 'taken_over')
+                agent = self._agents[run.agent_name]
                 with active.scope:
-                    await self._agents[run.agent_name].recover(run.id)
+                    if await self._queue.cancelled_among([run.id]):
+                        await agent.cancel(run.id)
+                    else:
+                        await agent.recover(run.id, make_token=lambda _: active.token)
                 await self._report_run(run, 'ended')
         finally:
             self._postpone(run.id)

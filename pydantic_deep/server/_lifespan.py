@@ -200,7 +200,12 @@ async def recover(state: ServerState) -> None:
 
 async def _recover_agent(state: ServerState, name: str) -> None:
     try:
-        recovered = await state.agents[name].recover()
+        agent = state.agents[name]
+        suspended = [run.id for run in await agent.suspended()]
+        for run_id in await state.store.queue.cancelled_among(suspended):
+            await agent.cancel(run_id)
+        with state.runs.resumption() as make_token:
+            recovered = await agent.recover(make_token=make_token)
     except Exception:  # outermost boundary, as above
         _LOGGER.exception('Crashed runs of the agent %r could not be recovered', name)
         return

@@ -32,6 +32,11 @@ class RunQueue:
         self._engine = engine
         self._dialect = engine.dialect if isinstance(engine, SupportsTables) else SQLITE
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether other stores can have the same database open: not with `memory:`, which has no name."""
+        return self._engine.url != 'memory:'
+
     @cached_property
     def node(self) -> str:
         """The name of this process, for people: `host:pid`."""
@@ -141,16 +146,25 @@ class RunQueue:
         return await self._engine.write(partial(_queue.end, run_id, self._engine.owner, problem, now()))
 
     async def request_cancel(self, run_id: str) -> QueuedRunRecord | None:
-        """Request to cancel a run, durably, and return its record; `None` if the queue has no such run.
+        """Request to cancel a run, durably, and return its record; `None` if it was not queued.
 
-        A run that never began ends at once. The worker of another reads the request with `cancelled`.
+        A queued run that never began ends at once. The process that executes another, queued or not, reads the request
+        with `cancelled`. The request has no effect on a run that has ended.
         """
         check_key('run_id', run_id)
         return await self._engine.write(partial(_queue.request_cancel, run_id, now()))
 
     async def cancelled(self) -> list[str]:
-        """Return the runs of this open store that somebody requested to cancel."""
+        """Return the runs of this open store that somebody requested to cancel, queued or not. If such a run continues a
+        crashed one, that one is returned, too.
+        """
         return await self._engine.read(partial(_queue.cancelled, self._engine.owner))
+
+    async def cancelled_among(self, run_ids: Collection[str]) -> set[str]:
+        """Return those of these running runs, of any process, that somebody requested to cancel, and that were not
+        queued. If their process has crashed, they are to be ended instead of resumed.
+        """
+        return await self._engine.read(partial(_queue.cancelled_among, run_ids))
 
     async def beat(self) -> None:
         """Report, for people, that the runs of this open store are alive."""

@@ -338,7 +338,9 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         """Remove data that no version references; see `Store.gc`."""
         return await self.store.gc(grace_seconds)
 
-    async def recover(self, run_id: str | None = None) -> list[AgentVersion[DepsT, OutputT]]:
+    async def recover(
+        self, run_id: str | None = None, *, make_token: Callable[[str], CancellationToken] | None = None
+    ) -> list[AgentVersion[DepsT, OutputT]]:
         """Resume the suspended runs of this agent, and return the versions that they end with.
 
         Calls with a stored result do not run again. Others run again if they only read; a call that may have run and
@@ -350,9 +352,10 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         Args:
             run_id: The suspended run to resume, even if its conversation has moved on. By default, all runs whose
                 conversation has not moved on are resumed.
+            make_token: Returns the token that cancels a run, by the id of the suspended run. Called before each resumes.
         """
         check_names(run_id=run_id)
-        return await load_handles(self._session, await _recovery.recover(self._session, run_id))
+        return await load_handles(self._session, await _recovery.recover(self._session, run_id, make_token))
 
     async def recover_stream(
         self,

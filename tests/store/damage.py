@@ -66,6 +66,7 @@ def set_back(version: int, dialect: Dialect = SQLITE) -> list[str]:
     undone.append('DROP TABLE tally')
     if version >= 3:
         undone += [statement.sql for statement in make_tallies(dialect)]
+    undone.append('ALTER TABLE run DROP COLUMN cancelled_at')
     undone.append('ALTER TABLE request DROP COLUMN kind')
     if version < 4:
         undone.append('ALTER TABLE workspace DROP COLUMN identity')

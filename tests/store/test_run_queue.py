@@ -18,6 +18,7 @@ from pydantic_deep.store import (
     LoggedEntries,
     QueuedRunRecord,
     QueueLimitError,
+    RunEnd,
     RunQueue,
     RunTakenOverError,
     SqlStore,
@@ -289,6 +290,30 @@ async def test_worker_reads_the_requests_to_cancel_its_runs(store: SqlStore, oth
     again = await other.queue.request_cancel(mine.run_id)
     assert again == running
     assert (await store.queue.cancelled(), await other.queue.cancelled()) == ([mine.run_id], [])
+
+
+async def test_process_reads_the_requests_to_cancel_its_runs_that_were_not_queued(
+    store: SqlStore, other: SqlStore
+) -> None:
+    """The run that continues a crashed one has the ids of both, since its process may know it by either."""
+    dialogue = Dialogue(store)
+    await dialogue.begin()
+    crashed, ended = sample_run(dialogue.id), sample_run(dialogue.id)
+    mine = sample_run(dialogue.id, attempt_of=crashed.id, owner=store.owner)
+    theirs = sample_run(dialogue.id, owner=other.owner)
+    runs = [run._replace(owner=run.owner or store.owner) for run in (crashed, ended, mine, theirs)]
+    for run in runs:
+        await (other if run is runs[-1] else store).commit(Commit(runs=[run]))
+    for done in (crashed, ended):
+        await store.commit(Commit(ends=[RunEnd(run_id=done.id, state='interrupted')]))
+
+    for run in (ended, mine, mine):
+        assert await other.queue.request_cancel(run.id) is None
+
+    assert sorted(await store.queue.cancelled()) == sorted([mine.id, crashed.id])
+    assert await other.queue.cancelled() == []
+    assert await other.queue.cancelled_among([run.id for run in runs]) == {mine.id}
+    assert await store.check() == []
 
 
 async def test_cancelled_run_waits_for_no_other(store: SqlStore) -> None:

@@ -17,7 +17,7 @@ from pydantic_deep.server._api_keys import KeyScope
 from pydantic_deep.server._state import OWNER, ServerState
 from pydantic_deep.server.http._errors import ServerError, not_found
 from pydantic_deep.server.runs._server_run import ServerRun
-from pydantic_deep.server.runs._stored_runs import StoredRun, load_run
+from pydantic_deep.server.runs._stored_runs import StoredRun, is_final, load_run
 from pydantic_deep.store import (
     ApprovalNotFoundError,
     ApprovalRecord,
@@ -78,6 +78,11 @@ class AuthorizedRun:
     """The stored run; `None` if it failed before it was stored, or has not begun."""
     queued: QueuedRunRecord | None = None
     """Its record in the queue, if workers execute it."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the store has the end of the run, which `local` may not have yet."""
+        return is_final(None if self.stored is None else self.stored.last, self.queued)
 
 
 @dataclass(frozen=True, kw_only=True)

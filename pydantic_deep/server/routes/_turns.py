@@ -49,7 +49,7 @@ POLL_SECONDS = 0.5
 """Interval, in seconds, at which the store is polled for a watched run of another process."""
 
 CANCEL_SECONDS = 10
-"""How long a request to cancel a run waits for the worker of the run."""
+"""How long a request to cancel a run waits for the process that executes the run."""
 
 STREAM = 'text/event-stream'
 
@@ -247,8 +247,10 @@ async def watch_run(
 async def cancel_run(run: str, access: Runner) -> Run:
     """Cancels a run. Completed work is preserved. Cancelling a run that has ended has no effect.
 
-    The response is sent when the end of the run is stored. Cancelling a suspended run ends it, so that it is not
-    resumed. If the store is unavailable, the response is 503, and the run may still be resumed.
+    The response is sent when the end of the run is stored. Any process can cancel a run of any other. Cancelling a
+    suspended run ends it, so that it is not resumed. If the store is unavailable, the response is 503, and the run may
+    still be resumed. If the process of the run does not end it within 10 seconds, the response is 503, and the request
+    remains stored.
     """
     return await build_run(access.state, await cancel_own_run(access, run))
 
@@ -257,13 +259,17 @@ async def cancel_own_run(access: Access, run: str) -> AuthorizedRun:
     """Cancel a run that the caller owns, and return it.
 
     Raises:
-        ServerError: The caller owns no such run, another process executes it, or the store is unavailable.
+        ServerError: The caller owns no such run, its process has not ended it in time, or the store is unavailable.
     """
     own = await access.run(run)
+    if own.has_ended:
+        return own
     try:
         if own.local is not None:
             await _cancel(access.state, own.local)
             own = await access.run(run)
+        elif own.stored is not None and not own.stored.is_over:
+            own = await _cancel_elsewhere(access, own.stored)
         if own.stored is not None and own.stored.is_suspended and await own.agent.cancel(own.stored.last.id):
             own = await access.run(run)
     except UNAVAILABLE_ERRORS:
@@ -272,8 +278,6 @@ async def cancel_own_run(access: Access, run: str) -> AuthorizedRun:
             f'The store cannot record the end of run {run} now, so the run may resume. Cancel it again later.',
             headers={'Retry-After': '5'},
         ) from None
-    if own.local is None and own.stored is not None and not own.stored.is_over:
-        raise ServerError('conflict', f'The run {run} is active in another process. Cancel it there, or wait.')
     return own
 
 
@@ -287,12 +291,33 @@ async def _cancel(state: ServerState, run: ServerRun) -> None:
     with anyio.move_on_after(CANCEL_SECONDS) as waiting:
         await run.wait()
     if waiting.cancelled_caught:
-        raise ServerError(
-            'unavailable',
-            f'The request to cancel run {run.id} is stored, but no worker has ended the run yet. It ends when a worker is '
-            'available.',
-            headers={'Retry-After': '5'},
-        )
+        raise _slow_cancellation(run.id, 'no worker has ended the run yet. It ends when a worker is available.')
+
+
+async def _cancel_elsewhere(access: Access, run: StoredRun) -> AuthorizedRun:
+    """Request the process that executes a run to cancel it, and wait until it has ended, or is suspended because the
+    process has crashed.
+    """
+    requested: str | None = None
+    with anyio.move_on_after(CANCEL_SECONDS):
+        while not run.is_over:
+            if run.last.id != requested:  # another attempt may begin meanwhile
+                requested = run.last.id
+                await access.state.store.queue.request_cancel(requested)
+                await access.state.runs.cancel_requested()  # a run that this process has resumed
+            await anyio.sleep(POLL_SECONDS)
+            own = await access.run(run.id)
+            run = own.stored or run
+        return await access.run(run.id)
+    raise _slow_cancellation(run.id, 'the process that executes the run has not ended it yet. Read the run later.')
+
+
+def _slow_cancellation(run_id: str, problem: str) -> ServerError:
+    return ServerError(
+        'unavailable',
+        f'The request to cancel run {run_id} is stored, but {problem}',
+        headers={'Retry-After': '5'},
+    )
 
 
 @router.post(
@@ -321,7 +346,8 @@ async def resume_run(run: str, access: Runner) -> Run:
 
 async def _resume(state: ServerState, agent: ServedAgent, run_id: str) -> None:
     try:
-        await agent.recover(run_id)
+        with state.runs.resumption() as make_token:
+            await agent.recover(run_id, make_token=make_token)
     except Exception:  # outermost boundary of a background task
         _LOGGER.exception('The run %s could not be resumed', run_id)
     finally:

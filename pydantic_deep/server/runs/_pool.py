@@ -7,21 +7,22 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
 import anyio
 from anyio.abc import TaskGroup
+from pydantic_ai import CancellationToken
 
 from pydantic_deep._session_id import session_scope
 from pydantic_deep.dispatch import Dispatcher, DispatcherUnavailableError, TurnEvent, emit_turn, submit
 from pydantic_deep.server._metrics import ServerMetrics
 from pydantic_deep.server._settings import ServerSettings
 from pydantic_deep.server.http._errors import ServerError
-from pydantic_deep.store import QueueLimitError, RunQueue, SqlStore, new_id
+from pydantic_deep.store import QueueLimitError, RunQueue, SqlStore, StoreUnavailableError, new_id
 from pydantic_deep.streaming import RunEvents
 from pydantic_deep.versions import AgentVersion, TurnOptions, TurnStream
 
@@ -32,6 +33,9 @@ from ._run_log import RunLog
 from ._server_run import ServerRun
 
 _LOGGER = logging.getLogger('pydantic_deep')
+
+CANCEL_SECONDS = 1.0
+"""Interval at which the store is asked for requests of other processes to cancel runs, while this one executes any."""
 
 CLEANUP_SECONDS = 5
 """How long cancelled runs may take to commit their interrupted versions when the server stops."""
@@ -74,6 +78,7 @@ class RunPool:
         """Whether suspended runs of crashed processes are being resumed: see `_lifespan.recover`."""
         self.resuming: dict[str, str | None] = {}
         """Suspended runs that are being resumed on request, with the key of each request."""
+        self._resumed: dict[str, CancellationToken] = {}
         self._deadline: float | None = None
         self._tasks: TaskGroup | None = None
         self._stack = AsyncExitStack()
@@ -93,6 +98,8 @@ class RunPool:
             async with anyio.create_task_group() as self._tasks:
                 if self._mirrors is not None:
                     self._tasks.start_soon(self._mirrors.run)
+                    if self._mirrors.queue.is_shared:
+                        self._tasks.start_soon(self._look_for_cancellations)
                 try:
                     yield
                     await self.drain()
@@ -170,6 +177,44 @@ class RunPool:
                 await self._dispatcher.cancel(run.id, conversation_id=run.conversation_id)
             except DispatcherUnavailableError as error:
                 _LOGGER.warning('%s', error)
+
+    async def cancel_requested(self) -> None:
+        """Cancel the runs that this process executes, and that this or another one was asked to cancel.
+
+        Raises:
+            StoreError: The requests could not be read.
+        """
+        tokens = {**self._resumed, **{run.id: run.token for run in self._running.values()}}
+        if tokens and self.queue is not None:
+            for run_id in tokens.keys() & await self.queue.cancelled():
+                tokens[run_id].cancel()
+
+    async def _look_for_cancellations(self) -> None:
+        while True:
+            await anyio.sleep(CANCEL_SECONDS)
+            try:
+                await self.cancel_requested()
+            except StoreUnavailableError as error:
+                _LOGGER.warning('The server waits for its store: %s', error)
+            except Exception:  # outermost boundary: a damaged row does not end the server
+                _LOGGER.exception('The server could not look for cancelled runs')
+
+    @contextmanager
+    def resumption(self) -> Generator[Callable[[str], CancellationToken]]:
+        """Yield a function that returns the token of a suspended run, by its id, which the block resumes: another process
+        can then cancel it.
+        """
+        resumed: set[str] = set()
+
+        def make_token(run_id: str) -> CancellationToken:
+            resumed.add(run_id)
+            return self._resumed.setdefault(run_id, CancellationToken())
+
+        try:
+            yield make_token
+        finally:
+            for run_id in resumed:
+                self._resumed.pop(run_id, None)
 
     def _keep(self, run: ServerRun) -> None:
         """Cache the log of an ended run."""

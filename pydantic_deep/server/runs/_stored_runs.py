@@ -10,11 +10,20 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from pydantic_deep.dispatch import load_attempts
-from pydantic_deep.store import RunQueue, RunRecord, SqlStore, Store, VersionFilter, VersionRecord
+from pydantic_deep.store import (
+    QueuedRunRecord,
+    RunQueue,
+    RunRecord,
+    SqlStore,
+    Store,
+    VersionFilter,
+    VersionRecord,
+)
 from pydantic_deep.streaming import ErrorEvent, RunStatus, load_failure, suspended_event
 from pydantic_deep.versions import has_moved_on
 
 from ._pool import RunPool
+from ._server_run import ServerRun
 
 _ALL = 1_000_000
 """An upper bound for the number of runs of a store or a conversation."""
@@ -59,11 +68,6 @@ class StoredRun:
         return self.state != 'running'
 
     @property
-    def is_final(self) -> bool:
-        """Whether the run has ended and no attempt follows. The queue and other processes may not have noticed it yet."""
-        return self.last.state in _FINAL
-
-    @property
     def error(self) -> ErrorEvent | None:
         """The error of a failed run, as its events had it: without messages that may reveal internals."""
         if self.is_suspended:
@@ -98,14 +102,40 @@ async def load_run(store: Store, pool: RunPool, id: str) -> StoredRun | None:
 async def active_run_ids(store: SqlStore, pool: RunPool, conversation_id: str) -> set[str]:
     """Return the ids of the active runs of a conversation: those of this process, queued ones, and those of workers.
 
-    The store decides whether a run of a worker has ended, since a mirror notices it later.
+    The store decides whether a run has ended: its task or its mirror notices it later.
     """
-    active = {run.id for run in pool.runs_in(conversation_id) if not run.is_mirrored}
-    for queued in await store.queue.list(conversation_id=conversation_id):
-        attempts = await load_attempts(store, queued.run_id)
-        if not attempts or attempts[-1].state not in _FINAL:
-            active.add(queued.run_id)
-    return active
+    here = [run for run in pool.runs_in(conversation_id) if not run.is_mirrored]
+    active = {run.id for run in here if not await has_ended(store, run)}
+    return active | {run.run_id for run in await active_queued_runs(store, conversation_id)}
+
+
+async def active_queued_runs(store: SqlStore, conversation_id: str) -> list[QueuedRunRecord]:
+    """Return the queued runs of a conversation that have not ended, newest first."""
+    queued = await store.queue.list(conversation_id=conversation_id)
+    return [run for run in queued if not is_final(await _last_attempt(store, run.run_id), run)]
+
+
+async def has_ended(store: SqlStore, run: ServerRun) -> bool:
+    """Return whether the store has the end of a run that is active here."""
+    queued = await store.queue.get(run.id) if run.is_mirrored else None
+    return is_final(await _last_attempt(store, run.id), queued)
+
+
+async def _last_attempt(store: SqlStore, run_id: str) -> RunRecord | None:
+    attempts = await load_attempts(store, run_id)
+    return attempts[-1] if attempts else None
+
+
+def is_final(last: RunRecord | None, queued: QueuedRunRecord | None) -> bool:
+    """Return whether a run has ended, and no attempt follows.
+
+    Args:
+        last: The newest attempt; `None` if the run has not begun.
+        queued: The record of a queued run, which ends after the attempt.
+    """
+    if queued is not None and queued.state != 'ended':
+        return last is not None and last.state in _FINAL
+    return queued is not None if last is None else last.state != 'running'
 
 
 async def load_running_runs(store: Store, pool: RunPool, conversation_id: str) -> list[RunRecord]:

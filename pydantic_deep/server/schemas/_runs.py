@@ -97,8 +97,8 @@ class RunList(BaseModel):
 async def build_run(state: ServerState, own: AuthorizedRun) -> Run:
     """Build a run from the state of this process, or from the store."""
     local, stored, queued = own.local, own.stored, own.queued
-    if local is not None and local.outcome is None and local.is_mirrored and stored is not None and stored.is_final:
-        local = None  # its mirror has not read the end yet
+    if local is not None and local.outcome is None and own.has_ended:
+        local = None  # its task or its mirror has not noticed the end yet
     place: dict[str, object] = {'node': None, 'heartbeat_at': None}
     if queued is not None:
         beat = queued.heartbeat_at
@@ -122,14 +122,14 @@ async def build_run(state: ServerState, own: AuthorizedRun) -> Run:
     return Run.of(
         stored,
         conversation_id=stored.last.conversation_id,
-        state=stored.state if queued is None or queued.state == 'ended' or stored.is_final else queued.state,
+        state=stored.state if queued is None or queued.state == 'ended' or own.has_ended else queued.state,
         agent=stored.last.agent_name,
         version_id=version_id,
         output=None if version is None or not stored.is_over else stored_output_text(version.record),
         approvals=approvals,
         usage=Usage.model_validate_json(stored.last.usage),
-        session_id=None,
-        is_here=False,
+        session_id=None if own.local is None else own.local.session_id,
+        is_here=own.local is not None and queued is None,
         attempts=len(stored.attempts),
         started_at=utc_datetime(stored.attempts[0].started_at),
         ended_at=None if stored.last.ended_at is None else utc_datetime(stored.last.ended_at),

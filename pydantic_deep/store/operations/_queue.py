@@ -154,7 +154,9 @@ def end(run_id: str, worker: str, problem: str | None, now: int) -> Operation[bo
 
 
 def request_cancel(run_id: str, now: int) -> Operation[QueuedRunRecord | None]:
-    """Record a request to cancel a run; one that nobody ever claimed ends. Return its record, `None` if it is unknown."""
+    """Record a request to cancel a run; a queued one that nobody ever claimed ends. Return its record, `None` if it was
+    not queued.
+    """
     id = _keys.pack_id(run_id)
     sql = "UPDATE queued_run SET cancelled_at = ?2 WHERE run_id = ?1 AND state <> 'ended' AND cancelled_at IS NULL"
     yield Statement(sql, (id, now))
@@ -164,13 +166,29 @@ def request_cancel(run_id: str, now: int) -> Operation[QueuedRunRecord | None]:
     )
     yield Statement(sql, (id, now))
     rows = yield Statement(f'{_SELECT} WHERE q.run_id = ?1', (id,))
-    return _record(rows[0]) if rows else None
+    if rows:
+        return _record(rows[0])
+    sql = "UPDATE run SET cancelled_at = ?2 WHERE id = ?1 AND state = 'running' AND cancelled_at IS NULL"
+    yield Statement(sql, (id, now))
+    return None
 
 
-def cancelled(worker: str) -> Operation[list[str]]:
-    """Read the ids of a worker's runs that somebody wants to cancel."""
-    sql = "SELECT run_id FROM queued_run WHERE state = 'running' AND worker = ?1 AND cancelled_at IS NOT NULL"
-    return [id_from(row[0]) for row in (yield Statement(sql, (worker,)))]
+def cancelled(owner: str) -> Operation[list[str]]:
+    """Read the ids of an open store's runs that somebody wants to cancel: queued ones, other ones, and the crashed runs
+    that these continue.
+    """
+    sql = (
+        "SELECT run_id, NULL FROM queued_run WHERE state = 'running' AND worker = ?1 AND cancelled_at IS NOT NULL"
+        " UNION ALL SELECT id, attempt_of FROM run WHERE state = 'running' AND owner = ?1 AND cancelled_at IS NOT NULL"
+    )
+    rows = yield Statement(sql, (owner,))
+    return [id_from(id) for row in rows for id in row if id is not None]
+
+
+def cancelled_among(run_ids: Collection[str]) -> Operation[set[str]]:
+    """Read the ids of the running runs among these that somebody wants to cancel, and that were not queued."""
+    sql = "SELECT id FROM run WHERE id IN ({}) AND state = 'running' AND cancelled_at IS NOT NULL"
+    return {id_from(row[0]) for row in (yield from select_in(sql, map(_keys.pack_id, run_ids)))}
 
 
 def beat(worker: str, now: int) -> Operation[None]:

@@ -115,6 +115,7 @@ MIGRATIONS: Final[tuple[tuple[str | Callable[[Dialect], Operation[None]], ...], 
     (name_store,),
     (split_tallies, 'DELETE FROM condemned'),  # garbage collection has more kinds of marks
     _QUEUE,
+    ('ALTER TABLE run ADD COLUMN cancelled_at BIGINT',),  # when somebody requested it; not in `RunRecord`, nor sealed
 )
 """Statements and operations of each version, from 1. Released migrations never change: a change is a new version."""
 

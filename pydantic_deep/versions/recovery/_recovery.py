@@ -7,11 +7,12 @@ that can be recovered.
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Literal
 
-from pydantic_ai import DeferredToolResults, RunCancelled
+from pydantic_ai import CancellationToken, DeferredToolResults, RunCancelled
 from pydantic_ai.messages import ModelRequest, ModelRequestPart, ModelResponse, UserPromptPart
 from pydantic_ai.usage import RunUsage
 
@@ -76,7 +77,11 @@ async def cancel(session: Session[Any, Any], run_id: str) -> bool:
     return True
 
 
-async def recover(session: Session[Any, Any], run_id: str | None = None) -> list[VersionRecord]:
+async def recover(
+    session: Session[Any, Any],
+    run_id: str | None = None,
+    make_token: Callable[[str], CancellationToken] | None = None,
+) -> list[VersionRecord]:
     """Resume one suspended run of an agent, or all whose conversation has not moved on."""
     store = session.store
     versions: list[VersionRecord] = []
@@ -90,7 +95,7 @@ async def recover(session: Session[Any, Any], run_id: str | None = None) -> list
         elif await store.claim_run(run.id):
             with _orphaned_on_failure(store, run.id):
                 await _end_children(store, run.id)  # before anything runs twice: a child may be alive after all
-                version = await _resume(session, run)
+                version = await _resume(session, run, None if make_token is None else make_token(run.id))
             if version is not None:
                 versions.append(version)
     return versions
@@ -200,15 +205,19 @@ async def _claim_of(run: RunRecord, store: Store, version: VersionRecord) -> Dir
     return DirectoryClaim(store=store, workspace=workspace.backend, run_id=run.id, noted=workspace)
 
 
-async def _resume(session: Session[Any, Any], run: RunRecord) -> VersionRecord | None:
-    """Resume a claimed run, and return the version that it ends with; `None` if it fails."""
+async def _resume(session: Session[Any, Any], run: RunRecord, token: CancellationToken | None) -> VersionRecord | None:
+    """Resume a claimed run, and return the version that it ends with; `None` if it fails or is cancelled."""
     try:
         request = await _rest(session, run)
         if request is not None:
+            options = replace(request.options, cancellation_token=token)
             with session_scope(load_options(run).session_id):
-                return await run_turn(session, request)
-    except Exception:  # tools and models are user code, and may raise anything; the version has the error
-        _LOGGER.warning('The run %s was recovered and failed again', run.id, exc_info=True)
+                return await run_turn(session, replace(request, options=options))
+    except Exception as error:  # tools and models are user code, and may raise anything; the version has the error
+        if isinstance(error, RunCancelled):
+            _LOGGER.info('The run %s was recovered and then cancelled', run.id)
+        else:
+            _LOGGER.warning('The run %s was recovered and failed again', run.id, exc_info=True)
         session.store.mark_orphaned(run.id)  # if the next attempt could not begin, the run is still claimed
     return None
 
