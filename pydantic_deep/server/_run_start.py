@@ -24,7 +24,7 @@ from .http._errors import ServerError
 from .runs._pool import busy_error
 from .runs._renderings import Rendering
 from .runs._server_run import ServerRun
-from .runs._stored_runs import active_run_ids, load_run, load_running_runs
+from .runs._stored_runs import active_queued_runs, active_run_ids, has_ended, load_run, load_running_runs
 
 _LIMITS: TypeAdapter[UsageLimits | None] = TypeAdapter(UsageLimits | None)
 
@@ -142,16 +142,18 @@ async def _check_answers(state: ServerState, version: ServedVersion, answers: Ma
 
 
 async def _refuse_if_busy(state: ServerState, version: ServedVersion) -> None:
-    """Refuse if a run of another process started from the same version. The run pool checks runs of this process."""
-    if state.hands_over:
-        for queued in await state.store.queue.list(conversation_id=version.conversation_id):
-            if queued.base_id == version.id:
-                raise busy_error(queued.run_id)
+    """Refuse if a run that any process has started from the same version is active. The run pool checks those of this
+    process again; it must not refuse because of one that has ended without being noticed here.
+    """
+    for queued in await active_queued_runs(state.store, version.conversation_id):
+        if queued.base_id == version.id:
+            raise busy_error(queued.run_id)
     for run in await load_running_runs(state.store, state.runs, version.conversation_id):
-        if state.runs.get(run.id) is None:
-            stored = await load_run(state.store, state.runs, run.id)
-            if stored is not None and stored.base_id == version.id:
-                raise busy_error(run.id)
+        stored = await load_run(state.store, state.runs, run.id)
+        if stored is not None and stored.base_id == version.id:
+            raise busy_error(run.id)
+    while (here := state.runs.run_from(version.id)) is not None and await has_ended(state.store, here):
+        here.has_stored_end = True
 
 
 async def _usage_limits(state: ServerState, version: ServedVersion, max_iterations: int | None) -> UsageLimits | None:

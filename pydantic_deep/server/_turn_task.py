@@ -97,7 +97,7 @@ async def _resumed_by(state: ServerState, run: Run) -> str | None:
     active = state.runs.run_from(run.version_id)
     if active is not None:
         return active.id
-    queued = await state.store.queue.list(conversation_id=run.conversation_id) if state.hands_over else []
+    queued = await state.store.queue.list(conversation_id=run.conversation_id)
     started = [record.run_id for record in queued if record.base_id == run.version_id]
     if started:  # at another server, for the workers
         return started[0]

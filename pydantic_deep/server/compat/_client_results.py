@@ -70,7 +70,7 @@ async def resume_with_results(
     answered = [record for record in records if record.id in answers]
     if dialogue.prompt:
         return Resumption(version=await _with_results(access, version, parts), answers={})
-    run = run_of_answers(access, answered, answers)
+    run = await run_of_answers(access, answered, answers)
     if run is None and not dialogue.decisions and any(record.status != 'pending' for record in answered):
         version = await version.clone()
     return Resumption(version=version, answers={each.pending_id: answers[each.id] for each in answered}, run=run)
@@ -81,13 +81,14 @@ def is_client_call(record: ApprovalRecord, names: set[str]) -> bool:
     return record.tool_name in names and record.path == '[]'
 
 
-def run_of_answers(
+async def run_of_answers(
     access: Access, records: Sequence[ApprovalRecord], answers: Mapping[str, Decision]
 ) -> ServerRun | None:
     """Return the run that these answers, keyed by the ids of the approvals, already resumed."""
     ids = {record.resumed_by for record in records}
     given = {record.id: InboxItem.from_record(record).decision for record in records}
-    return access.state.runs.get(ids.pop() or '') if given == answers and len(ids) == 1 else None
+    run_id = ids.pop() if given == answers and len(ids) == 1 else None
+    return None if run_id is None else await access.state.runs.follow(run_id)  # it may be another server's
 
 
 async def _paused_version(

@@ -47,7 +47,7 @@ _ALL = 10_000
 async def build_response(access: Access, own: OwnResponse) -> dict[str, JsonValue]:
     """Return a response as it is in the store; one that runs, with its steps so far."""
     run, fields = own.run, dict[str, JsonValue]()
-    if run.local is not None and run.local.state == 'queued':
+    if run.stored is None and run.local is not None and run.local.state == 'queued' and not run.has_ended:
         fields['status'] = 'queued'
     events = parse_texts(client_events(access, stored_events(run), schema=schema_of(own.row)))
     return openai_response(

@@ -230,7 +230,7 @@ async def start_turn(
         options = replace(options, answers=resumed.answers, prompt=prompt)
     elif approvals:
         records = [approval.record for approval in approvals.values()]
-        run = run_of_answers(access, records, dialogue.decisions)
+        run = await run_of_answers(access, records, dialogue.decisions)
         version = next(iter(approvals.values())).version
         options = replace(options, answers={each.pending_id: dialogue.decisions[each.id] for each in records})
     else:

@@ -228,8 +228,8 @@ class RunPool:
         return sorted((run for run in known if run.owner == owner), key=lambda run: run.id, reverse=True)
 
     def run_from(self, version_id: str) -> ServerRun | None:
-        """Return the running run that started from a version."""
-        return next((run for run in self._active if run.base_id == version_id), None)
+        """Return the running run that started from a version, unless the store is known to have its end."""
+        return next((run for run in self._active if run.base_id == version_id and not run.has_stored_end), None)
 
     def runs_in(self, conversation_id: str) -> list[ServerRun]:
         """Return the running runs of a conversation, oldest first."""

@@ -76,6 +76,8 @@ class ServerRun:
     """Set when the run is stored, after which a crash does not lose it, or has ended without being stored."""
     is_mirrored: bool = False
     """Whether a worker executes the run, in this process or another: `RunPool.request_cancel` cancels it."""
+    has_stored_end: bool = False
+    """Whether the store is known to have the end, even if it is not noted here yet."""
     caught_up: anyio.Event = field(default_factory=anyio.Event)
     """Set when the log has the events that had occurred when this process began to mirror the run."""
     _ended: anyio.Event = field(default_factory=anyio.Event)

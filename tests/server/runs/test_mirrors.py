@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -20,13 +20,14 @@ from pydantic_deep import create_deep_agent
 from pydantic_deep.dispatch import DispatcherUnavailableError, InProcessDispatcher
 from pydantic_deep.server import AnyAgent, ServerSettings, _dispatcher
 from pydantic_deep.server._lifespan import events_of_ended
+from pydantic_deep.server._turn_task import load_task
 from pydantic_deep.server.routes import _turns
 from pydantic_deep.server.runs import _mirrors
 from pydantic_deep.server.runs._event_stream import RESET, log_frames
 from pydantic_deep.server.runs._pool import RunPool
 from pydantic_deep.server.runs._run_log import RunLog
 from pydantic_deep.server.runs._server_run import ServerRun, queued_state
-from pydantic_deep.store import QueuedRunRecord, SqlStore, StoreUnavailableError, new_id, now, open_store
+from pydantic_deep.store import QueuedRunRecord, RunQueue, SqlStore, StoreUnavailableError, new_id, now, open_store
 from pydantic_deep.streaming import EndEvent, EventGroup, Frame, StartEvent, StreamEvent, encode_entry, frame_of
 from pydantic_deep.testing import Answer, ScriptedModel, call
 from tests.server.conftest import Client, Gate, Serve, Served, frames_in
@@ -128,14 +129,7 @@ async def test_door_whose_mirror_lags_knows_what_another_door_has_seen(
     """A client that saw the end of a run at one door finds it ended at every other, and may change the conversation."""
     conversation, run = await fleet.begin()
     assert await fleet.state(run) == 'queued'  # mirrored by the second door, too
-    lagging = fleet.doors[1].state.runs._mirrors  # pyright: ignore[reportPrivateUsage]
-    assert lagging is not None
-
-    async def no_news(run_ids: list[str]) -> list[Any]:
-        await anyio.sleep_forever()
-        return []
-
-    monkeypatch.setattr(lagging.queue, 'progress', no_news)
+    _lag(fleet.doors[1], monkeypatch)
     async with fleet.worker():
         await fleet.first.get(f'/api/runs/{run}/events')
 
@@ -145,6 +139,135 @@ async def test_door_whose_mirror_lags_knows_what_another_door_has_seen(
         assert details['running'] == []
         deleted = await fleet.second.delete(f'/api/conversations/{conversation}')
         assert deleted.status_code == 204, deleted.text
+
+
+def _lag(door: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the mirrors of a door notice nothing from now on."""
+    queue = door.state.runs.queue
+    assert queue is not None
+
+    async def no_news(run_ids: list[str]) -> list[Any]:
+        await anyio.sleep_forever()
+        return []
+
+    monkeypatch.setattr(queue, 'progress', no_news)
+
+
+async def test_turn_begins_at_any_door_from_the_base_of_a_run_that_has_ended(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that saw the end at one door can begin another turn from the same version at every other door at once, and
+    only an active run prevents it.
+    """
+    conversation, run = await fleet.begin()
+    versions = await fleet.first.get(f'/api/conversations/{conversation}/versions')
+    [root] = [version['id'] for version in versions.json()['items']]
+    branch = {'prompt': 'Again', 'branch': 'second'}
+    assert await fleet.state(run) == 'queued'
+    _lag(fleet.doors[1], monkeypatch)
+    early = await fleet.second.post(f'/api/versions/{root}/branch?wait=false', json=branch)
+    async with fleet.worker():
+        await fleet.first.get(f'/api/runs/{run}/events')
+        started = await fleet.second.post(f'/api/versions/{root}/branch?wait=false', json=branch)
+        assert started.status_code == 202, started.text
+        await fleet.first.get(f'/api/runs/{started.json()["id"]}/events')
+
+    assert (early.status_code, run in early.text) == (409, True)
+
+
+async def test_run_that_has_ended_is_cancelled_without_effect_at_a_door_whose_mirror_lags(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The door answers with the end, and does not wait for a worker that has nothing left to do."""
+    _, run = await fleet.begin()
+    assert await fleet.state(run) == 'queued'
+    _lag(fleet.doors[1], monkeypatch)
+    async with fleet.worker():
+        await fleet.first.get(f'/api/runs/{run}/events')
+        cancelled = await fleet.second.post(f'/api/runs/{run}/cancel')
+
+    assert (cancelled.status_code, cancelled.json()['state']) == (200, 'complete')
+
+
+async def test_run_that_was_cancelled_before_it_began_has_ended_at_a_door_whose_mirror_lags(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conversation, run = await fleet.begin()
+    assert await fleet.state(run) == 'queued'
+    _lag(fleet.doors[1], monkeypatch)
+
+    await fleet.first.post(f'/api/runs/{run}/cancel')
+
+    assert await fleet.state(run) == 'interrupted'
+    assert (await fleet.second.get(f'/api/conversations/{conversation}')).json()['running'] == []
+    turn = {'prompt': 'Again'}
+    started = await fleet.second.post(f'/api/conversations/{conversation}/turns?wait=false', json=turn)
+    assert started.status_code == 202, started.text
+
+
+async def test_response_that_runs_is_not_queued_at_a_door_whose_mirror_lags(
+    fleet: Fleet, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A response that is in progress at one door is not queued at another."""
+    asked = {'model': 'analyst', 'input': 'wait', 'background': True}
+    path = f'/v1/responses/{(await fleet.first.post("/v1/responses", json=asked)).json()["id"]}'
+    assert (await fleet.second.get(path)).json()['status'] == 'queued'
+    _lag(fleet.doors[1], monkeypatch)
+    async with fleet.worker():
+        await gate.reached.wait()
+        shown = (await fleet.second.get(path)).json()['status']
+        gate.opened.set()
+
+    assert shown == 'in_progress'
+
+
+async def test_server_that_executes_its_runs_knows_those_that_a_door_has_queued(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Servers with and without workers share a store: one run at a time continues a version, wherever it was begun."""
+    monkeypatch.setattr('pydantic_deep.dispatch._worker.POLL_SECONDS', 3600)  # it looks once, before there is a run
+    async with fleet.worker() as worker, worker.client(await worker.key('run', 'approve')) as third:
+        conversation, run = await fleet.begin()
+        refused = await third.post(f'/api/conversations/{conversation}/turns?wait=false', json={'prompt': 'Second'})
+
+    assert (refused.status_code, run in refused.text) == (409, True)
+
+
+async def test_server_that_executes_its_runs_shows_the_queued_run_that_resumes_a_task(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task of A2A that was answered at a door works at every server, before a worker has begun its next run."""
+    conversation, run = await fleet.begin('ask')
+    async with fleet.worker():
+        await fleet.end(run)
+    shown = (await fleet.first.get(f'/api/runs/{run}')).json()['approvals'][0]
+    answer = {'answers': {shown['pending_id']: {'decision': 'approve', 'digest': shown['view']['digest']}}}
+
+    async def none_ready(agent_names: Collection[str], **options: Any) -> list[QueuedRunRecord]:
+        return []
+
+    monkeypatch.setattr(RunQueue, 'ready', none_ready)
+    async with fleet.worker() as third:
+        resumed = await fleet.first.post(f'/api/conversations/{conversation}/resume?wait=false', json=answer)
+        task = await load_task(await third.access(await third.key('run')), run, agent='analyst')
+
+    assert (task.run.id, task.run.state) == (resumed.json()['id'], 'queued')
+
+
+async def test_repeated_decision_joins_the_run_that_it_resumed_at_another_door(fleet: Fleet) -> None:
+    """A load balancer may send the repetition of a request of a chat to any door."""
+    asked: dict[str, Any] = {'model': 'analyst', 'messages': [{'role': 'user', 'content': 'ask'}]}
+    async with fleet.worker():
+        paused = await fleet.first.post('/v1/chat/completions', json=asked)
+        said = paused.json()['choices'][0]['message']
+        result = {'role': 'tool', 'tool_call_id': said['tool_calls'][0]['id'], 'content': 'approve'}
+        asked['messages'] += [said, result]
+        answers = [await door.post('/v1/chat/completions', json=asked) for door in (fleet.first, fleet.second)]
+
+    assert [each.status_code for each in answers] == [200, 200], [each.text for each in answers]
+    contents = [each.json()['choices'][0]['message']['content'] for each in answers]
+    assert contents[0] == contents[1]
+    assert len(await fleet.doors[0].store.queue.list(ended=True)) == 2
 
 
 async def test_conversation_with_a_run_that_another_door_has_queued_is_not_deleted(fleet: Fleet) -> None:
