@@ -7,16 +7,16 @@ import importlib
 import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Final, cast
 
 from pydantic_deep._checks import check_seconds
 
+from ._backups import restore_backup
 from ._blob_store import BlobStore
 from ._store import SqlStore
 from .engine import Engine
-from .operations._backup import Progress, check_backup, migrate_to, no_progress, restore
+from .operations._backup import Progress, check_backup, migrate_to, no_progress
 from .sql._migrations import migrate
 from .sql.dialect import SupportsTables, Tables
 
@@ -52,15 +52,26 @@ async def open_store(
         ImportError: The driver is not installed.
     """
     check_seconds('wait_seconds', wait_seconds)
-    if isinstance(blobs, str):
-        object_storage = await asyncio.to_thread(importlib.import_module, f'{__package__}.object_storage')
-        blobs = cast('BlobStore', object_storage.ObjectStorage.open(blobs))
+    storage = await _open_blobs(blobs)
     engine = await open_engine(url, read_only=read_only, wait_seconds=wait_seconds)
-    async with SqlStore(engine, blobs=blobs) as store:
+    async with SqlStore(engine, blobs=storage) as store:
         yield store
 
 
-async def restore_store(url: str, path: str | os.PathLike[str], *, on_progress: Progress = no_progress) -> int:
+async def _open_blobs(blobs: str | BlobStore | None) -> BlobStore | None:
+    if not isinstance(blobs, str):
+        return blobs
+    object_storage = await asyncio.to_thread(importlib.import_module, f'{__package__}.object_storage')
+    return cast('BlobStore', object_storage.ObjectStorage.open(blobs))
+
+
+async def restore_store(
+    url: str,
+    path: str | os.PathLike[str],
+    *,
+    blobs: str | BlobStore | None = None,
+    on_progress: Progress = no_progress,
+) -> int:
     """Restore a backup that `SqlStore.backup` made into a new store at `url`, on any engine, completely or not at all.
 
     Runs that were in progress during the backup are orphans in the new store. Call `recover()` there only if the
@@ -69,22 +80,28 @@ async def restore_store(url: str, path: str | os.PathLike[str], *, on_progress: 
     Args:
         url: The target, as for `open_store`; an existing store must be empty.
         path: The backup.
-        on_progress: Called with each table and the number of its rows restored so far, from any thread.
+        blobs: Storage for the large contents of the new store, as for `open_store`. It may be that of the original
+            store, whose objects remain. The contents that the original store had in `blobs` go there; without it, they
+            go to the database, of which each must fit into memory.
+        on_progress: Called with each table and the number of its rows restored so far, from any thread; with `blob` and
+            the number of contents that were uploaded.
 
     Returns:
         The number of restored rows.
 
     Raises:
-        BackupError: The file is damaged, truncated or not a backup, or the store is not empty.
+        BackupError: The file is damaged, truncated or not a backup, the store is not empty, or content of more than
+            512 MiB would go to the database.
+        ValueError: A URL has none of the known forms.
         OSError: The file cannot be read.
-        StoreUnavailableError: The store cannot be opened or written.
+        StoreUnavailableError: The store or its `blobs` cannot be opened or written.
     """
-    backup = Path(path)
+    backup, storage = Path(path), await _open_blobs(blobs)
     version = await asyncio.to_thread(check_backup, backup)
     engine = await open_engine(url, migrate_to(version))
     try:
         assert isinstance(engine, SupportsTables)  # noqa: S101 - all that have a URL are
-        return await engine.write_alone(partial(restore, backup, engine.dialect, on_progress))
+        return await restore_backup(backup, engine, engine.dialect, storage, on_progress)
     finally:
         await engine.aclose()
 

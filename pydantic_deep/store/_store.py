@@ -20,6 +20,7 @@ from pydantic_deep._checks import check_key, check_keys, check_page, check_secon
 from pydantic_deep._spans import VERSION_ID, open_span
 
 from ._asset_blobs import MAX_STREAM_BYTES, AssetBlobs
+from ._backups import write_backup
 from ._blob_store import BlobStore
 from ._fork_guard import ForkGuard
 from ._run_queue import RunQueue
@@ -34,7 +35,7 @@ from .errors import (
     VersionNotFoundError,
 )
 from .operations import _reads, _runs, _text_search
-from .operations._backup import Progress, backup, no_progress
+from .operations._backup import Progress, no_progress
 from .operations._check import Damage, asset_damage, check_parts
 from .operations._commits import commit as commit_operation
 from .operations._contents import put_assets
@@ -516,24 +517,25 @@ class SqlStore(AsyncResource):
 
         Other readers and writers are not blocked. The file appears under its name only when it is complete and on disk,
         readable by its user alone (mode 0600). It includes the rows of repositories in the same database, such as audit
-        records and API keys.
+        records and API keys, and the contents in `blobs`, so that it can be restored without the original storage.
 
         Args:
             path: The file, which must not exist.
-            on_progress: Called with each table and the number of its rows written so far, from any thread.
+            on_progress: Called with each table and the number of its rows written so far, from any thread; then with
+                `blob` and the number of contents of `blobs`.
 
         Returns:
             The number of rows written.
 
         Raises:
             OSError: The file exists or cannot be written.
-            BackupError: The store has contents in object storage, which a backup file does not contain.
+            BackupError: Contents are missing from `blobs` or damaged, or the store was opened without its `blobs`.
         """
         engine = self._engine
         if not isinstance(engine, SupportsTables):
             raise TypeError(f'A {type(engine).__name__} has no dialect, which a backup needs.')
         target = await asyncio.to_thread(Path(path).resolve)
-        return await engine.read(partial(backup, target, engine.dialect, self._clock(), on_progress))
+        return await write_backup(target, engine, engine.dialect, self._blobs, now=self._clock(), progress=on_progress)
 
     async def sql(
         self,

@@ -62,7 +62,9 @@ class StoreClosedError(StoreError, RuntimeError):
 
 
 class BackupError(StoreError, ValueError):
-    """A backup cannot be restored: the file is damaged or something else, or the store is not empty."""
+    """A backup cannot be made, because contents are missing, or cannot be restored: the file is damaged or something else,
+    or the store is not empty.
+    """
 
 
 class StoreReadOnlyError(StoreError):

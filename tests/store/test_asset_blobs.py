@@ -23,12 +23,14 @@ from pydantic_deep.store import (
     StoreCorruptedError,
     StoreError,
     StoreUnavailableError,
+    UnknownCommitError,
     new_id,
     open_engine,
     open_store,
     restore_store,
 )
 from pydantic_deep.store._samples import Dialogue, sample_asset
+from pydantic_deep.store.engine import Operation, Statement
 from pydantic_deep.store.object_storage import ObjectStorage
 from pydantic_deep_backends import digest_of
 from tests.store.conftest import running_s3, s3_environment
@@ -294,18 +296,144 @@ async def test_store_that_was_written_with_blobs_needs_them(store: SqlStore, tmp
     assert (await store.gc(0)).removed['blob'] == 1
 
 
-async def test_backup_of_a_store_with_blobs_is_refused(store: SqlStore, tmp_path: Path) -> None:
+@pytest.mark.parametrize('kind', ['blobs', 'database', 'postgresql'])
+async def test_backup_contains_the_contents_in_blobs(
+    store: SqlStore, blobs: Recorded, tmp_path: Path, kind: str, request: pytest.FixtureRequest
+) -> None:
+    """A backup needs nothing of the original storage, and is restored to a store with other blobs, or with none."""
+    empty = digest_of(b'')
+    await put(store, LARGE, b'small', LARGE + b'2')
+    await store.write_asset(empty, chunks())
+    counts: list[tuple[str, int]] = []
+    rows = await store.backup(tmp_path / 'complete', on_progress=lambda table, count: counts.append((table, count)))
+    assert [each for each in counts if each[0] == 'blob'] == [('blob', 1), ('blob', 2), ('blob', 3)]
+    await blobs.delete(await blobs.all())
+
+    url = f'sqlite:///{tmp_path}/restored.db' if kind != 'postgresql' else request.getfixturevalue('postgres_url')
+    target = Recorded(tmp_path / 'others') if kind == 'blobs' else None
+    counts.clear()
+    restored_rows = await restore_store(
+        url, tmp_path / 'complete', blobs=target, on_progress=lambda table, count: counts.append((table, count))
+    )
+
+    assert restored_rows == rows
+    assert [each for each in counts if each[0] == 'blob'] == [('blob', 1), ('blob', 2), ('blob', 3)]
+    assert target is None or len(target.names) == 3
+    async with open_store(url, blobs=target) as restored:
+        assert await restored.check() == []
+        for content in (LARGE, b'small', LARGE + b'2', b''):
+            assert await restored.read_asset(digest_of(content)) == content
+        assert target is None or (await restored.gc(0)).removed['blob'] == 3  # they belong to the new store
+
+
+async def test_backup_of_a_store_that_is_opened_without_its_blobs_is_refused(store: SqlStore, tmp_path: Path) -> None:
     """A backup file must be complete."""
-    await put(store, b'small')
-    await store.backup(tmp_path / 'complete')
     await put(store, LARGE)
-    with pytest.raises(BackupError, match='1 contents in object storage'):
-        await store.backup(tmp_path / 'incomplete')
+    async with open_store(store.url) as without:
+        with pytest.raises(BackupError, match=r'1 contents in object storage.*`PYDANTIC_DEEP_BLOBS`'):
+            await without.backup(tmp_path / 'incomplete')
     assert not (tmp_path / 'incomplete').exists()
-    await restore_store(f'sqlite:///{tmp_path}/restored.db', tmp_path / 'complete')
-    async with open_store(f'sqlite:///{tmp_path}/restored.db', blobs='memory:') as restored:
-        await put(restored, LARGE)
-        assert await restored.read_asset(DIGEST) == LARGE
+
+
+async def test_backup_names_a_blob_that_is_missing(store: SqlStore, blobs: Recorded, tmp_path: Path) -> None:
+    """The error says which object is missing, and what to do; no incomplete file remains."""
+    await put(store, LARGE)
+    [name] = await blobs.all()
+    await blobs.delete([name])
+    with pytest.raises(BackupError) as raised:
+        await store.backup(tmp_path / 'incomplete')
+    assert str(raised.value) == (
+        f'The content {DIGEST} cannot be backed up: its blob {name} is missing from file:///blobs. If versions were '
+        'deleted during the backup, make it again. Otherwise restore the object from a copy of the storage, or delete '
+        'the versions that need it, which `pydantic-deep store check` lists, and run `pydantic-deep gc`.'
+    )
+    assert [path.name for path in tmp_path.iterdir() if 'incomplete' in path.name] == []
+
+
+async def test_backup_with_blobs_is_a_snapshot_while_others_write(
+    store: SqlStore, blobs: Recorded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Contents that are added after the rows were read are in the next backup."""
+    await put(store, LARGE)
+    read = blobs.get
+    later = LARGE + b'later'
+
+    async def get(name: str) -> AsyncIterator[bytes]:
+        await put(store, later)
+        async for chunk in read(name):
+            yield chunk
+
+    monkeypatch.setattr(blobs, 'get', get)
+    await store.backup(tmp_path / 'snapshot')
+
+    await restore_store('memory:snapshot', tmp_path / 'snapshot')
+    await restore_store(f'sqlite:///{tmp_path}/restored.db', tmp_path / 'snapshot', blobs=f'file://{tmp_path}/new')
+    async with open_store(f'sqlite:///{tmp_path}/restored.db', blobs=f'file://{tmp_path}/new') as restored:
+        assert await restored.check() == []
+        assert await restored.has_assets([DIGEST, digest_of(later)]) == {DIGEST}
+
+
+async def test_contents_are_backed_up_and_restored_in_chunks(
+    store: SqlStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory has a few mebibytes of content at a time, even of content that compresses a thousandfold."""
+    content, sizes = bytes(12 * 2**20), list[int]()
+    digest = digest_of(content)
+    await store.write_asset(
+        digest, chunks(*(content[start : start + 2**20] for start in range(0, len(content), 2**20)))
+    )
+    await store.backup(tmp_path / 'large')
+    assert (tmp_path / 'large').stat().st_size < 2**20
+
+    class Measured(Recorded):
+        async def put(self, name: str, contents: bytes | AsyncIterable[bytes]) -> None:
+            assert not isinstance(contents, bytes)
+            sizes.extend([len(chunk) async for chunk in contents])
+
+    await restore_store(f'sqlite:///{tmp_path}/restored.db', tmp_path / 'large', blobs=Measured(tmp_path / 'measured'))
+    assert (sum(sizes), max(sizes)) == (len(content), max(sizes))
+    assert max(sizes) <= 4 * 2**20
+
+    monkeypatch.setattr('pydantic_deep.store.operations._backup._MAX_INSIDE_BYTES', 10 * 2**20)
+    with pytest.raises(BackupError, match=r'more than 10,485,760 bytes.*`blobs`'):
+        await restore_store(f'sqlite:///{tmp_path}/inside.db', tmp_path / 'large')
+
+
+@pytest.mark.parametrize('is_storage_lost', [False, True])
+async def test_failed_restore_leaves_no_blobs(
+    store: SqlStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_storage_lost: bool
+) -> None:
+    """Uploaded contents are removed if the rows cannot be written, unless the outcome is unknown; then `gc` removes those
+    that no row names. The error is that of the rows, even if the storage is lost, too.
+    """
+    await put(store, LARGE)
+    await store.backup(tmp_path / 'complete')
+    target = Recorded(tmp_path / 'target')
+    delete = target.delete
+
+    async def lose(names: Sequence[str]) -> None:
+        await delete(names)
+        if is_storage_lost:
+            raise OSError('The storage is lost.')
+
+    monkeypatch.setattr(target, 'delete', lose)
+    for error, remaining in ((StoreUnavailableError('The disk is full.'), 0), (UnknownCommitError('Lost.'), 1)):
+
+        def fail(*_: object, error: Exception = error) -> Operation[None]:
+            yield Statement('SELECT 1')
+            raise error
+
+        with monkeypatch.context() as patched:
+            patched.setattr('pydantic_deep.store._backups.restore', fail)
+            with pytest.raises(type(error)):
+                await restore_store(f'sqlite:///{tmp_path}/restored.db', tmp_path / 'complete', blobs=target)
+        assert len(await target.all()) == remaining
+
+    async with open_store(f'sqlite:///{tmp_path}/used.db') as used:
+        await put(used, b'small')
+    with pytest.raises(BackupError, match='not empty'):
+        await restore_store(f'sqlite:///{tmp_path}/used.db', tmp_path / 'complete', blobs=target)
+    assert len(target.names) == 2  # nothing was uploaded for a store that is not empty
 
 
 async def test_damaged_row_of_a_blob_is_reported_once(store: SqlStore, tmp_path: Path) -> None:

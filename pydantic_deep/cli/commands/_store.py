@@ -13,6 +13,7 @@ import typer
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli._schemas import DamageRow
 from pydantic_deep.cli.history._store import (
+    BLOBS_VARIABLE,
     UnusableStoreError,
     choose_store,
     open_chosen_store,
@@ -23,10 +24,13 @@ from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.cli.render._table_names import name_rows, summarize_rows
 from pydantic_deep.cli.render._terminal_text import escape_invisible
 from pydantic_deep.cli.turn._failures import EXIT_CODES
-from pydantic_deep.store import Damage, StoreCorruptedError, SupportsBackup, restore_store
+from pydantic_deep.store import BackupError, Damage, StoreCorruptedError, SupportsBackup, restore_store
 
 from ._history import EXIT_CODE_HELP
 from ._options import DocumentOption, StoreOption, exit_on_error, print_document
+
+_REPORTED_OBJECTS: Final = 100
+"""After how many stored objects of a backup their number is printed."""
 
 _MAX_IDS: Final = 5
 """Maximum number of dependent versions or conversations listed per row; --json lists all."""
@@ -74,7 +78,7 @@ def _backup(
     file: Annotated[Path, typer.Argument(metavar='FILE', help='The file to write. It must not exist.')],
     store: StoreOption = None,
 ) -> None:
-    """Write the whole store to one file. Others can use the store meanwhile."""
+    """Write the whole store to one file, with the contents in object storage. Others can use the store meanwhile."""
     environment = context.find_object(Environment) or Environment()
     url = choose_store(store, environment)
 
@@ -95,14 +99,22 @@ def _restore(
     file: Annotated[Path, typer.Argument(metavar='FILE', help='A file that `store backup` wrote.')],
     store: StoreOption = None,
 ) -> None:
-    """Restore a backup into a new store: SQLite or PostgreSQL, independent of the store that was backed up."""
+    """Restore a backup into a new store: SQLite or PostgreSQL, with or without object storage, independent of the store
+    that was backed up.
+    """
     environment = context.find_object(Environment) or Environment()
     url = choose_store(store, environment)
 
     progress = _TableProgress()
 
     async def work() -> None:
-        await restore_store(url, file, on_progress=progress)
+        blobs = environment.variables.get(BLOBS_VARIABLE) or None
+        try:
+            await restore_store(url, file, blobs=blobs, on_progress=progress)
+        except BackupError:
+            raise
+        except (ImportError, ValueError) as error:
+            raise UnusableStoreError(f'The store cannot be opened: {error}') from error
 
     with exit_on_error():
         prepare_directory(url, environment)
@@ -111,7 +123,9 @@ def _restore(
 
 
 class _TableProgress:
-    """Counts the rows of each table, and prints what they are to standard error when they start."""
+    """Counts the rows of each table, and prints what they are to standard error when they start; for stored objects, which
+    take longer, also how many there are so far.
+    """
 
     def __init__(self) -> None:
         self.rows: dict[str, int] = {}
@@ -119,6 +133,8 @@ class _TableProgress:
     def __call__(self, table: str, rows: int) -> None:
         if rows and table not in self.rows and (name := name_rows(table)) is not None:
             typer.echo(f'{name} …', err=True)
+        elif table == 'blob' and rows % _REPORTED_OBJECTS == 0:
+            typer.echo(f'{rows} stored objects …', err=True)
         self.rows[table] = rows
 
 

@@ -8,6 +8,7 @@ zlib (RFC 1950) of lines of JSON, in UTF-8:
     …
     {"table": "tally", "columns": ["name", …]}    row counts as written, which reveal rows missing in the source
     {"table": "rows_api_key", "columns": ["key", "body"]}    of each repository; other columns are derived from these
+    {"table": "blob", "columns": ["digest", "data"]}    the chunks of contents outside of the database, in order
     {"rows": 1234}
 SHA-256 of everything before it, 32 bytes
 ```
@@ -17,6 +18,7 @@ SHA-256 of everything before it, 32 bytes
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import json
@@ -24,20 +26,21 @@ import os
 import secrets
 import sys
 import zlib
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import IO, Final, TypeAlias, cast
 
 from pydantic_deep.store.engine import Operation, Row, Statement, Value
 from pydantic_deep.store.errors import BackupError
+from pydantic_deep.store.sql import _codec, _keys
 from pydantic_deep.store.sql._migrations import MIGRATIONS, migrate
-from pydantic_deep.store.sql._statements import insert_many, integer, marks
+from pydantic_deep.store.sql._statements import digest_from, insert_many, integer, marks
 from pydantic_deep.store.sql.dialect import Dialect
 from pydantic_deep.store.sql.repository_tables import NO_COLUMNS, is_rows_table, repository_table, rows_table
 
-from ._reads import assets_outside
+from ._reads import StoredAsset, assets_outside
 
 MAGIC: Final = b'pydantic-deep backup 1\n'
 """First line of a backup of this format."""
@@ -55,6 +58,12 @@ _PAGE_BYTES: Final = 8 * 1024 * 1024
 
 _CHUNK_BYTES: Final = 1024 * 1024
 
+_MAX_INSIDE_BYTES: Final = 512 * 1024 * 1024
+"""Maximum size of content that a row receives: SQLite and PostgreSQL store at most about 1 GB, compressed or not."""
+
+BLOB: Final = 'blob'
+"""The table of a backup that has contents outside of the database, which has no such table."""
+
 _TALLY: Final = 'tally'
 
 _OTHERS: Final = ('meta', 'repository', _TALLY)
@@ -65,7 +74,9 @@ with `rows_`.
 _REPOSITORY_COLUMNS: Final[tuple[str, ...]] = ('name', 'key_field', 'key_kind', 'layout')
 
 Progress: TypeAlias = Callable[[str, int], None]
-"""Called with a table and the number of its completed rows, in the worker thread."""
+"""Called with a table and the number of its completed rows, in any thread; with `blob` for contents outside of the
+database.
+"""
 
 
 def no_progress(_table: str, _rows: int) -> None:
@@ -79,40 +90,52 @@ def tables_of(dialect: Dialect) -> Operation[list[str]]:
     return sorted(name for name in names if name not in _OTHERS and not name.startswith('rows_'))
 
 
-def backup(path: Path, dialect: Dialect, now: int, progress: Progress) -> Operation[int]:
-    """Write all rows of one consistent snapshot to a new file; return their number.
+def backup(
+    file: IO[bytes], dialect: Dialect, now: int, progress: Progress, *, has_blobs: bool
+) -> Operation[tuple[BackupWriter, int, list[StoredAsset]]]:
+    """Write all rows of one consistent snapshot to a file; return the writer, the number of rows, and the assets with
+    their contents outside of the database, which are to be written next.
+
+    Args:
+        file: A new file. What a failed attempt has written to it is removed.
+        dialect: The dialect of the database.
+        now: The current time.
+        progress: Called with each page.
+        has_blobs: Whether contents outside of the database can be read.
 
     Raises:
-        OSError: The file exists or cannot be written.
+        BackupError: There are such contents, and they cannot be read.
+        OSError: The file cannot be written.
     """
-    if outside := (yield from assets_outside()):
+    outside = [stored for _, stored in (yield from assets_outside())]
+    if outside and not has_blobs:
         raise BackupError(
-            f'The store has {len(outside)} contents in object storage, which a backup file does not contain. Back up '
-            'the database and the object storage with their own tools, the database first.'
+            f'The store has {len(outside)} contents in object storage, which was not opened, so a backup would not be '
+            'complete. Open the store with the `blobs` that it was written with (on the command line: '
+            '`PYDANTIC_DEEP_BLOBS`).'
         )
-    with _new_file(path) as file:
-        writer = _BackupWriter(file, progress)
-        writer.line({'tables_version': len(MIGRATIONS), 'made_at': now})
-        total = 0
-        for table in [*(yield from tables_of(dialect)), _TALLY, *(yield from _repositories_of(dialect))]:
-            if is_rows_table(table):
-                columns, keys, selected = ['key', 'body'], ['key'], 'key, body'
-            elif table == 'repository':
-                columns, keys = _REPOSITORY_COLUMNS, ['name']
-                selected = f"name, key_field, key_kind, '{NO_COLUMNS}'"
-            else:
-                columns = [str(row[0]) for row in (yield Statement(dialect.columns, (table,)))]
-                keys = [str(row[0]) for row in (yield Statement(dialect.keys, (table,)))]
-                selected = '*'
-            writer.begin_table(table, columns)
-            if table in _LARGE_TABLES:
-                yield from large_pages(table, writer.rows)
-            else:
-                yield from _pages(table, columns, keys, selected, writer.rows)
-            total += 0 if table == _TALLY else writer.count
-        writer.line({'rows': total})
-        writer.finish()
-    return total
+    file.seek(0)
+    file.truncate()
+    writer = BackupWriter(file, progress)
+    writer.line({'tables_version': len(MIGRATIONS), 'made_at': now})
+    total = 0
+    for table in [*(yield from tables_of(dialect)), _TALLY, *(yield from _repositories_of(dialect))]:
+        if is_rows_table(table):
+            columns, keys, selected = ['key', 'body'], ['key'], 'key, body'
+        elif table == 'repository':
+            columns, keys = _REPOSITORY_COLUMNS, ['name']
+            selected = f"name, key_field, key_kind, '{NO_COLUMNS}'"
+        else:
+            columns = [str(row[0]) for row in (yield Statement(dialect.columns, (table,)))]
+            keys = [str(row[0]) for row in (yield Statement(dialect.keys, (table,)))]
+            selected = '*'
+        writer.begin_table(table, columns)
+        if table in _LARGE_TABLES:
+            yield from large_pages(table, writer.rows)
+        else:
+            yield from _pages(table, columns, keys, selected, writer.rows)
+        total += 0 if table == _TALLY else writer.count
+    return writer, total, outside
 
 
 def _repositories_of(dialect: Dialect) -> Operation[list[str]]:
@@ -164,7 +187,7 @@ def _decoded(value: object) -> Value:
     return cast('Value', value)
 
 
-class _BackupWriter:
+class BackupWriter:
     """Writes compressed lines, and a digest at the end."""
 
     def __init__(self, file: IO[bytes], progress: Progress) -> None:
@@ -194,8 +217,18 @@ class _BackupWriter:
         self.count += len(page)
         self._progress(self._table, self.count)
 
-    def finish(self) -> None:
-        """Write the digest."""
+    def chunk(self, digest: str, data: bytes) -> None:
+        """Write the next chunk of content, which has at least one."""
+        self.line([digest, _encoded(data)])
+
+    def end_content(self) -> None:
+        """Count content as completed, and report the progress."""
+        self.count += 1
+        self._progress(self._table, self.count)
+
+    def finish(self, rows: int) -> None:
+        """Write the number of rows, and the digest."""
+        self.line({'rows': rows})
         self._write(self._packer.flush())
         self._file.write(self._digest.digest())
 
@@ -204,20 +237,29 @@ class _BackupWriter:
         self._file.write(data)
 
 
-@contextmanager
-def _new_file(path: Path) -> Generator[IO[bytes]]:
+@asynccontextmanager
+async def new_file(path: Path) -> AsyncGenerator[IO[bytes]]:
     """Create a file for its user alone, which appears under its name once it is complete and on disk."""
-    if path.exists():
-        raise FileExistsError(f'The file {str(path)!r} exists already. Choose another name for the backup.')
     part = path.with_name(f'.{path.name}.{secrets.token_hex(4)}.part')
+    file = await asyncio.to_thread(_create, path, part)
     try:
-        with os.fdopen(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), 'wb') as file:
+        with file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.link(part, path)  # refuses a name that was taken meanwhile
+            await asyncio.to_thread(_complete, file, part, path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def _create(path: Path, part: Path) -> IO[bytes]:
+    if path.exists():
+        raise FileExistsError(f'The file {str(path)!r} exists already. Choose another name for the backup.')
+    return os.fdopen(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), 'wb')
+
+
+def _complete(file: IO[bytes], part: Path, path: Path) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+    os.link(part, path)  # refuses a name that was taken meanwhile
     if sys.platform != 'win32':  # where directories cannot be opened
         directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -253,31 +295,72 @@ def check_backup(path: Path) -> int:
 
 def _lines(path: Path) -> Iterator[object]:
     """Yield the lines of a verified backup."""
+    return map(json.loads, _texts(path))
+
+
+def _texts(path: Path) -> Iterator[bytes]:
     unpacker = zlib.decompressobj()
     rest = b''
     with path.open('rb') as file:
         file.seek(len(MAGIC))
-        while data := file.read(_CHUNK_BYTES):
-            *lines, rest = (rest + unpacker.decompress(data)).split(b'\n')
-            yield from map(json.loads, lines)
+        while not unpacker.eof:  # then the digest follows
+            data = unpacker.unconsumed_tail or file.read(_CHUNK_BYTES)
+            *lines, rest = (rest + unpacker.decompress(data, _CHUNK_BYTES)).split(b'\n')
+            yield from lines
 
 
-def restore(path: Path, dialect: Dialect, progress: Progress) -> Operation[int]:
-    """Insert all rows of a backup into the tables of an empty store of the same version; return their number.
+def contents_in(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield the chunks of the contents outside of the database, each with its digest, from a verified backup."""
+    is_here = False
+    for text in _texts(path):
+        if text.startswith(b'{'):
+            is_here = json.loads(text).get('table') == BLOB
+        elif is_here:
+            digest, data = json.loads(text)
+            yield digest, cast('bytes', _decoded(data))
 
-    Raises:
-        BackupError: The store is not empty.
-    """
+
+def check_empty(dialect: Dialect) -> Operation[None]:
+    """Raise `BackupError` if a store is not empty."""
     for table in [*(yield from tables_of(dialect)), *(yield from _repositories_of(dialect))]:
         if (yield Statement(f'SELECT 1 FROM {table} LIMIT 1')):
             raise BackupError('The store is not empty. Restore the backup to a new one.')
+
+
+def restore(path: Path, dialect: Dialect, progress: Progress, blobs: Mapping[str, str]) -> Operation[int]:
+    """Insert all rows of a backup into the tables of an empty store of the same version; return their number.
+
+    Args:
+        path: The verified backup.
+        dialect: The dialect of the database.
+        progress: Called with each page.
+        blobs: The names of the blobs that have contents already, by digest. Other contents are stored in their rows.
+
+    Raises:
+        BackupError: The store is not empty, or content is too large for a row.
+    """
+    yield from check_empty(dialect)
     total = 0
     table, columns = '', ''
     rows: list[Row] = []
+    places: list[int] = []
     size = count = 0
+    content = _Content()
     for line in _lines(path):
+        if table == BLOB:
+            digest, data = cast('tuple[str, object]', line) if isinstance(line, list) else (None, None)
+            if content.digest not in (None, digest):
+                yield from content.store()
+                count += 1
+                progress(BLOB, count)
+            if digest is not None:
+                if digest not in blobs:
+                    content = content if content.digest == digest else _Content(digest)
+                    content.add(cast('bytes', _decoded(data)))
+                continue
+            count = 0
         if isinstance(line, list):
-            rows.append(tuple(map(_decoded, cast('list[object]', line))))
+            rows.append(_outside(tuple(map(_decoded, cast('list[object]', line))), places, blobs))
             size += sum(len(value) for value in rows[-1] if isinstance(value, bytes))
         if rows and (isinstance(line, dict) or len(rows) == _PAGE or size > _PAGE_BYTES):
             yield from insert_many(table, columns, rows)
@@ -288,6 +371,7 @@ def restore(path: Path, dialect: Dialect, progress: Progress) -> Operation[int]:
             header = cast('dict[str, list[str]]', line)
             total += 0 if table == _TALLY else count
             table, columns, count = str(header['table']), ', '.join(header['columns']), 0
+            places = [header['columns'].index(name) for name in ('digest', 'data')] if table == 'asset' else []
             if table == 'repository':
                 yield repository_table()
             elif table == _TALLY:
@@ -300,6 +384,41 @@ def restore(path: Path, dialect: Dialect, progress: Progress) -> Operation[int]:
             yield Statement(dialect.next_number.format(table=name))
     yield from migrate(dialect)
     return total + (0 if table == _TALLY else count)
+
+
+def _outside(row: Row, places: Sequence[int], blobs: Mapping[str, str]) -> Row:
+    """Return a row that names the blob that has its content, if it is that of an asset with one."""
+    if not places or _codec.blob_in(cast('bytes', row[places[1]])) is None:
+        return row
+    name = blobs.get(digest_from(row[places[0]]))
+    changed = [*row]
+    changed[places[1]] = row[places[1]] if name is None else _codec.encode_outside(name)
+    return tuple(changed)
+
+
+class _Content:
+    """Content of a backup that goes to its row."""
+
+    def __init__(self, digest: str | None = None) -> None:
+        self.digest = digest
+        self._chunks: list[bytes] = []
+        self._size_bytes = 0
+
+    def add(self, chunk: bytes) -> None:
+        """Add a chunk. Raises `BackupError` if there are too many."""
+        self._chunks.append(chunk)
+        self._size_bytes += len(chunk)
+        if self._size_bytes > _MAX_INSIDE_BYTES:
+            raise BackupError(
+                f'The content {self.digest} of the backup has more than {_MAX_INSIDE_BYTES:,} bytes, too many for a '
+                'database. Restore the backup with `blobs`, object storage or a directory for large contents (on the '
+                'command line: `PYDANTIC_DEEP_BLOBS`).'
+            )
+
+    def store(self) -> Operation[None]:
+        """Replace the name of a blob in the row by the content."""
+        data = _codec.encode(b''.join(self._chunks))
+        yield Statement('UPDATE asset SET data = ?2 WHERE digest = ?1', (_keys.pack_digest(self.digest or ''), data))
 
 
 def migrate_to(version: int) -> Callable[[Dialect], Operation[object]]:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import closing
 from pathlib import Path
 
+import anyio
 import pytest
 from inline_snapshot import snapshot
 from typer.testing import Result
 
+from pydantic_deep import open_store
 from pydantic_deep.testing import ScriptedModel
+from pydantic_deep_backends import digest_of
 from tests.store.damage import set_back
 
 Invoke = Callable[..., Result]
@@ -106,6 +109,57 @@ versions …
     logs = [invoke('log', '--all', '--json', '--store', url).stdout for url in (f'sqlite:///{agents}', copy)]
     assert json.loads(logs[0]) == json.loads(logs[1]) != []
     assert invoke('store', 'check', '--store', copy).exit_code == 0
+
+
+def test_backup_contains_stored_objects_and_is_restored_with_or_without_a_place_for_them(
+    agents: Path, tmp_path: Path, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The variable `PYDANTIC_DEEP_BLOBS` says where stored objects are read from and written to. A long backup reports
+    their number.
+    """
+    monkeypatch.setattr('pydantic_deep.cli.commands._store._REPORTED_OBJECTS', 2)
+    contents = [bytes([number]) * 100_000 for number in range(3)]
+
+    async def write(url: str, blobs: Path) -> None:
+        async with open_store(url, blobs=f'file://{blobs}') as store:
+            for content in contents:
+                await store.write_asset(digest_of(content), _chunks(content))
+
+    async def read(url: str, blobs: str | None) -> list[bytes]:
+        async with open_store(url, blobs=blobs) as store:
+            assert await store.check() == []
+            return [await store.read_asset(digest_of(content)) for content in contents]
+
+    first, backup = f'sqlite:///{agents}', str(tmp_path / 'agents.backup')
+    anyio.run(write, first, tmp_path / 'blobs')
+    refused = invoke('store', 'backup', backup, '--store', first)
+    assert (refused.exit_code, '3 contents in object storage' in refused.stderr) == (1, True)
+    done = invoke(
+        'store', 'backup', backup, '--store', first, variables={'PYDANTIC_DEEP_BLOBS': f'file://{tmp_path}/blobs'}
+    )
+    assert done.exit_code == 0, done.stderr
+    assert done.stderr.splitlines()[-2:] == ['stored objects …', '2 stored objects …']
+    assert '3 stored objects' in done.stdout
+
+    for name, blobs in (('with', f'file://{tmp_path}/others'), ('without', None)):
+        url = f'sqlite:///{tmp_path}/{name}.db'
+        variables = {} if blobs is None else {'PYDANTIC_DEEP_BLOBS': blobs}
+        done = invoke('store', 'restore', backup, '--store', url, variables=variables)
+        assert done.exit_code == 0, done.stderr
+        assert anyio.run(read, url, blobs) == contents
+    wrong = invoke(
+        'store',
+        'restore',
+        backup,
+        '--store',
+        f'sqlite:///{tmp_path}/wrong.db',
+        variables={'PYDANTIC_DEEP_BLOBS': 'ftp://host'},
+    )
+    assert (wrong.exit_code, 'There is no object storage' in wrong.stderr) == (2, True), wrong.stderr
+
+
+async def _chunks(content: bytes) -> AsyncGenerator[bytes]:
+    yield content
 
 
 def test_restore_defaults_to_the_user_store(agents: Path, tmp_path: Path, invoke: Invoke) -> None:
