@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from pydantic_deep.dispatch import load_attempts
-from pydantic_deep.store import VersionNotFoundError
+from pydantic_deep.store import VersionNotFoundError, utc_datetime
 from pydantic_deep.views import Run
 
 from ._state import ServerState
@@ -30,7 +30,7 @@ class TurnTask:
     run: Run
     """The newest run as a view."""
     created_at: datetime
-    """When the run started from which the task was loaded: its first one, unless another was given."""
+    """When the run was queued or started from which the task was loaded: its first one, unless another was given."""
 
     @property
     def is_active(self) -> bool:
@@ -62,11 +62,18 @@ async def load_task(
     run = await build_run(access.state, own)
     if agent is not None and run.agent != agent:
         raise not_found()
-    created_at = run.started_at
+    created_at = _created_at(own) or run.started_at
     while follow and (next_id := await _resumed_by(access.state, run)) is not None:
         own = await access.run(next_id)
         run = await build_run(access.state, own)
     return TurnTask(id=id, own=own, run=run, created_at=created_at)
+
+
+def _created_at(own: AuthorizedRun) -> datetime | None:
+    """Return when a run was queued or started, the same in every process; `None` if it is not stored yet."""
+    if own.queued is not None:
+        return utc_datetime(own.queued.submitted_at)
+    return None if own.stored is None else utc_datetime(own.stored.attempts[0].started_at)
 
 
 async def find_first_run(state: ServerState, run_id: str) -> str:

@@ -43,14 +43,21 @@ Transport: TypeAlias = Literal['http', 'stdio']
 Open: TypeAlias = Callable[[Transport], AbstractAsyncContextManager[TasksClient]]
 
 
-def fail(messages: list[ModelMessage], info: AgentInfo) -> ModelAnswer:
-    """Fail like a model that is out of order."""
-    raise RuntimeError('out of order')
+@pytest.fixture
+def fails() -> anyio.Event:
+    """Set to let the runs of the agent `broken` fail."""
+    return anyio.Event()
 
 
 @pytest.fixture
-def agents(agents: Mapping[str, AnyAgent]) -> Mapping[str, AnyAgent]:
+def agents(agents: Mapping[str, AnyAgent], fails: anyio.Event) -> Mapping[str, AnyAgent]:
     """The agents of the other tests, and one whose runs fail."""
+
+    async def fail(messages: list[ModelMessage], info: AgentInfo) -> ModelAnswer:
+        """Fail like a model that is out of order."""
+        await fails.wait()
+        raise RuntimeError('out of order')
+
     return {**agents, 'broken': create_deep_agent(ScriptedModel(then=fail))}
 
 
@@ -91,8 +98,10 @@ async def over_stdio(agents: Mapping[str, AnyAgent]) -> AsyncGenerator[Exchange]
 
             async with anyio.create_task_group() as serving:
                 serving.start_soon(serve)
-                yield exchange
-                os.close(write)
+                try:
+                    yield exchange
+                finally:  # otherwise the server would wait for its input, also after an error
+                    os.close(write)
         group.cancel_scope.cancel()
 
 
@@ -410,9 +419,10 @@ async def test_cancelled_task_is_cancelled(client: TasksClient, gate: Gate) -> N
     assert (await client.get(waiting))['inputRequests'] == forms
 
 
-async def test_failed_run_completes_the_task_with_its_error(client: TasksClient) -> None:
+async def test_failed_run_completes_the_task_with_its_error(client: TasksClient, fails: anyio.Event) -> None:
     """The status `failed` is for errors of JSON-RPC. The tool returns a failed run as a result, and so does the task."""
     task = (await client.call('run', prompt='Go', agent='broken'))['taskId']
+    fails.set()
     done = await client.wait(task)
     assert (done['status'], done['result']['structuredContent']['state']) == ('completed', 'failed')
     assert done['statusMessage'] == done['result']['structuredContent']['error']

@@ -337,6 +337,8 @@ async def test_suspended_run_is_resumed_at_startup(
         run_id = await suspend(ada, path, store, gate)
 
     async with serve() as served, served.client(await served.key()) as ada:
+        while served.state.runs.is_recovering:
+            await anyio.lowlevel.checkpoint()
         events = told(frames_in((await ada.get(f'/api/runs/{run_id}/events')).content))
         run = (await ada.get(f'/api/runs/{run_id}')).json()
 
