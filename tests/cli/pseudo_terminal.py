@@ -39,6 +39,11 @@ from pydantic_deep.testing import ScriptedModel, call
 async def wait(messages, info):
     await anyio.sleep_forever()
 
+async def wait_until_asked(messages, info):
+    if 'How many?' in str(messages[-1]):
+        return 'Two\\nflowers.'
+    await anyio.sleep_forever()
+
 async def hang_once(messages, info):
     print('hanging', file=sys.stderr, flush=True)
     await anyio.sleep_forever()
@@ -69,7 +74,7 @@ FIRST = [call('write_todos', todos=PLAN), call('ls', path='/')]
 SCRIPTS = {
     'answers': ScriptedModel(['I look.', *FIRST], '# Flowers\\n\\nThere are **two**.'),
     'waits': ScriptedModel(FIRST, wait),
-    'waits, then answers': ScriptedModel(FIRST, wait, 'Two\\nflowers.'),
+    'waits, then answers': ScriptedModel(FIRST, then=wait_until_asked),
     'hangs once': ScriptedModel(hang_once),
     'hangs': ScriptedModel(hang),
     'edits': ScriptedModel(EDIT, told),

@@ -120,10 +120,8 @@ class Conversation:
         Args:
             record: The last step of the run, or the answered version that it resumes.
         """
-        for run in await self.versions.suspended(record.conversation_id):
-            if can_finish(run, record):
-                return run.id
-        return None
+        suspended = await self.versions.suspended(record.conversation_id)
+        return next((run.id for run in suspended if can_finish(run, record)), None)
 
     async def select_suspended(self, record: VersionRecord) -> str | None:
         """Make a version the tip if a suspended run can continue it, and return the id of the run; `None` otherwise."""

@@ -238,9 +238,10 @@ async def test_a_turn_is_finished_from_its_last_step(connect: Connect, work: Pat
         assert {update.tool_call_id for update in again.of_kind('tool_call')} == {'call-1', 'call-2'}
 
 
-async def test_a_turn_without_a_step_is_not_finished(connect: Connect, work: Path, tmp_path: Path) -> None:
-    """A turn that was killed before its first response has left nothing. The session continues before it."""
-    async with killed(work, tmp_path, reads=0) as session, connect(ScriptedModel('Next.')) as again:
+async def test_a_turn_without_a_step_is_finished(connect: Connect, work: Path, tmp_path: Path) -> None:
+    """A turn that was killed before its first response has left its prompt, and runs from there."""
+    async with killed(work, tmp_path, reads=0) as session, connect(ScriptedModel('Finished.', 'Next.')) as again:
         await again.connection.load_session(cwd=str(work), session_id=session)
-        assert again.kinds() == []
+        assert again.text() == 'Finished.'
         assert (await again.prompt(session, 'Next?')).stop_reason == 'end_turn'
+        assert again.text() == 'Finished.Next.'
