@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 import anyio
 import anyio.from_thread
 import pytest
-from dirty_equals import IsPartialDict, IsStr
+from dirty_equals import IsOneOf, IsPartialDict, IsStr
 from inline_snapshot import snapshot
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo
@@ -128,6 +128,11 @@ async def paused(client: TasksClient, prompt: str = '/a.txt=a') -> tuple[str, di
     return task, found['inputRequests']
 
 
+def run_of(result: dict[str, Any]) -> str:
+    """Return the id of a run from the result of its call: a task, or the run itself if it has ended by then."""
+    return result.get('taskId') or result['structuredContent']['run']
+
+
 async def files_of(client: TasksClient, task: dict[str, Any]) -> list[str]:
     """Return the paths of the files that a completed task has written."""
     [diff] = (await client.call('diff', version=task['result']['structuredContent']['version']))['content']
@@ -146,7 +151,7 @@ async def test_task_works_pauses_for_a_form_and_completes(open_client: Open, tra
             {
                 'resultType': 'task',
                 'taskId': IsStr(),
-                'status': 'working',
+                'status': IsOneOf('working', 'input_required'),
                 'createdAt': IsStr(),
                 'lastUpdatedAt': IsStr(),
                 'ttlMs': None,
@@ -340,7 +345,7 @@ async def test_client_that_cannot_be_asked_gets_the_pending_calls_as_result(
     """Without forms or the scope `approve`, a pause completes the task. The run that resumes the turn is another task."""
     capabilities = TASKS if 'approve' in scopes else FORMS
     unasked = TasksClient(over_http(await make_client(*scopes)), capabilities)
-    task = (await unasked.call('run', prompt='twice', agent='asker'))['taskId']
+    task = run_of(await unasked.call('run', prompt='twice', agent='asker'))
     result = (await unasked.wait(task))['result']
     assert result['structuredContent']['state'] == 'awaiting_approval'
     assert result == await unasked.call('get_run', run=task)
@@ -348,7 +353,7 @@ async def test_client_that_cannot_be_asked_gets_the_pending_calls_as_result(
     person = await make_client('approve')
     answer = {'decision': 'approve', 'digest': shown['digest']}
     await person.post(f'/api/approvals/{shown["approval"]}', json=answer)
-    other = (await unasked.call('resume_run', run=task))['taskId']
+    other = run_of(await unasked.call('resume_run', run=task))
     assert (await unasked.wait(other))['status'] == 'completed'
     assert (await unasked.get(task))['status'] == 'completed'
     assert other != task
@@ -611,16 +616,18 @@ async def test_answer_that_comes_second_is_acknowledged(client: TasksClient, mon
     assert await files_of(client, await client.wait(task)) == []
 
 
-async def test_run_of_another_process_is_cancelled_there(client: TasksClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without workers, only the process of a run can cancel it; another one says so, and not that the task is unknown."""
+async def test_refused_cancellation_does_not_say_that_the_task_is_unknown(
+    client: TasksClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the process of the run does not end it in time, the error says so, and the request may be repeated."""
 
     async def refuse(*arguments: Any) -> None:
-        raise ServerError('conflict', 'The run is active in another process.')
+        raise ServerError('unavailable', 'The process that executes the run has not ended it yet.')
 
     task, _ = await paused(client)
-    monkeypatch.setattr(_turns, 'cancel_own_run', refuse)  # a test has one process
+    monkeypatch.setattr(_turns, 'cancel_own_run', refuse)  # a test does not wait for ten seconds
     assert (await client.send('tasks/cancel', taskId=task))['error'] == snapshot(
-        {'code': -32603, 'message': 'The run is active in another process.'}
+        {'code': -32603, 'message': 'The process that executes the run has not ended it yet.'}
     )
 
 
