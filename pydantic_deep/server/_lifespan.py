@@ -201,8 +201,8 @@ async def recover(state: ServerState) -> None:
 async def _recover_agent(state: ServerState, name: str) -> None:
     try:
         agent = state.agents[name]
-        suspended = [run.id for run in await agent.suspended()]
-        for run_id in await state.store.queue.cancelled_among(suspended):
+        orphans = [run.id for run in await state.store.orphans() if run.agent_name == name]
+        for run_id in await state.store.queue.cancelled_among(orphans):
             await agent.cancel(run_id)
         with state.runs.resumption() as make_token:
             recovered = await agent.recover(make_token=make_token)

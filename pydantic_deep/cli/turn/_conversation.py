@@ -66,7 +66,7 @@ class Conversation:
     """Stored with each version: the directory and the settings of the agent."""
     tip: Version | None = None
     """The version that the next turn continues; `None` before the first turn."""
-    suspended_id: str | None = None
+    unfinished_version_id: str | None = None
     """The version that a suspended run can continue, if it has been selected. The next turn ends that run first."""
     is_in_directory: bool = True
     """Whether the next turn works in the directory, even if that has been edited since, or on a copy."""
@@ -128,7 +128,7 @@ class Conversation:
         run_id = await self.suspended_run(record)
         if run_id is not None:
             await self.resume_from(record)
-            self.suspended_id = record.id
+            self.unfinished_version_id = record.id
         return run_id
 
     @property
@@ -200,10 +200,9 @@ class Conversation:
         title = {TITLE: first_line(prompt, MAX_TITLE_CHARS)}
         if self.tip is None:
             self.tip = await self._create({**self.metadata, **title})
-        elif self.tip.id == self.suspended_id:
-            self.tip = await self.versions.finish_crashed(
-                self.tip
-            )  # its prompt and its work become part of the dialogue
+        elif self.tip.id == self.unfinished_version_id:
+            # Its prompt and its work become part of the dialogue.
+            self.tip = await self.versions.finish_crashed(self.tip)
         if self.is_in_directory:
             await self._mark_workspace(self.tip)
         known: dict[str, object] = json.loads(self.tip.record.metadata)

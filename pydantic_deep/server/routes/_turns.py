@@ -241,9 +241,7 @@ async def watch_run(
     return tail_stored(batches, run, position, selection)
 
 
-@router.post(
-    '/runs/{run}/cancel', tags=['runs'], summary='Cancel a run', responses=describe_errors('not_found', 'conflict')
-)
+@router.post('/runs/{run}/cancel', tags=['runs'], summary='Cancel a run', responses=describe_errors('not_found'))
 async def cancel_run(run: str, access: Runner) -> Run:
     """Cancels a run. Completed work is preserved. Cancelling a run that has ended has no effect.
 
