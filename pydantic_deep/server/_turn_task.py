@@ -62,18 +62,11 @@ async def load_task(
     run = await build_run(access.state, own)
     if agent is not None and run.agent != agent:
         raise not_found()
-    created_at = _created_at(own) or run.started_at
+    created_at = run.started_at if own.queued is None else utc_datetime(own.queued.submitted_at)
     while follow and (next_id := await _resumed_by(access.state, run)) is not None:
         own = await access.run(next_id)
         run = await build_run(access.state, own)
     return TurnTask(id=id, own=own, run=run, created_at=created_at)
-
-
-def _created_at(own: AuthorizedRun) -> datetime | None:
-    """Return when a run was queued or started, the same in every process; `None` if it is not stored yet."""
-    if own.queued is not None:
-        return utc_datetime(own.queued.submitted_at)
-    return None if own.stored is None else utc_datetime(own.stored.attempts[0].started_at)
 
 
 async def find_first_run(state: ServerState, run_id: str) -> str:

@@ -411,9 +411,11 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         """End the crashed run whose newest version is this one, and return the version that it ends with.
 
         The result is the same as if the run had been cancelled: a version in state `interrupted`, with the prompt, and
-        the results, files and todos of all calls whose end is stored. Runs that began from this version and have none of
-        their own end too; those that were to begin a branch end on it, and are not returned. No model is called, no tool runs, and `recover` no longer
-        resumes the run. If no crashed run ends at this version, the version is returned unchanged.
+        the results, files and todos of all calls whose end is stored. No model is called, no tool runs, and `recover`
+        no longer resumes the run. If no crashed run ends at this version, the version is returned unchanged.
+
+        Runs that began from this version and have no version yet end too. One that was to begin a branch ends on that
+        branch, and is not returned.
         """
         record = await _recovery.finish_crashed(self._session, version.record)
         return version if record is version.record else await load_handle(self._session, record, version.backend)

@@ -106,6 +106,9 @@ async def build_run(state: ServerState, own: AuthorizedRun) -> Run:
     version = None if stored is None or stored.version is None else await own.agent.load(stored.version.id)
     approvals = [] if version is None else await state.views.approvals_of(version)
     version_id = None if version is None else version.id
+    started: dict[str, object] = {}
+    if stored is not None:  # the same in every process
+        started['started_at'] = utc_datetime(stored.attempts[0].started_at)
     if local is not None:
         return Run.of(
             local,
@@ -116,6 +119,7 @@ async def build_run(state: ServerState, own: AuthorizedRun) -> Run:
             is_here=queued is None,
             attempts=1 if queued is None else max(1, queued.epoch),
             **place,
+            **started,
         )
     if stored is None:
         return _queued_run(cast('QueuedRunRecord', queued), place)
@@ -131,9 +135,9 @@ async def build_run(state: ServerState, own: AuthorizedRun) -> Run:
         session_id=None if own.local is None else own.local.session_id,
         is_here=own.local is not None and queued is None,
         attempts=len(stored.attempts),
-        started_at=utc_datetime(stored.attempts[0].started_at),
         ended_at=None if stored.last.ended_at is None else utc_datetime(stored.last.ended_at),
         **place,
+        **started,
     )
 
 

@@ -158,6 +158,7 @@ async def test_task_works_pauses_for_a_form_and_completes(open_client: Open, tra
                 'pollIntervalMs': 1000,
             }
         )
+        assert created['createdAt'] <= created['lastUpdatedAt']
         task = created['taskId']
         asked = await client.wait(task)
         [(key, form)] = asked.pop('inputRequests').items()
@@ -228,6 +229,7 @@ async def test_task_keeps_its_id_over_several_pauses(client: TasksClient, served
     await client.update(task, {key: accepted('approve') for key in second})
     done = await client.wait(task)
     assert (done['status'], done['createdAt']) == ('completed', (await client.get(task))['createdAt'])
+    assert done['createdAt'] < done['lastUpdatedAt']
 
 
 async def served_runs(client: TasksClient) -> list[dict[str, Any]]:
