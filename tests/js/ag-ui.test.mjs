@@ -42,6 +42,35 @@ test('an edited history changes nothing', async () => {
   assert.equal(answerOf(agent), 'You said: Again, after 2 messages.');
 });
 
+test('a prompt continues after the last answer that is left', async () => {
+  const agent = agentOf('writer');
+  await say(agent, 'Hi');
+  const shown = structuredClone(agent.messages);
+  await say(agent, 'Again');
+  agent.messages = shown;
+  await say(agent, 'Otherwise');
+  assert.equal(answerOf(agent), 'You said: Otherwise, after 2 messages.');
+  await say(agent, 'On');
+  assert.equal(answerOf(agent), 'You said: On, after 4 messages.');
+});
+
+test('the tools of the client are called, and their results continue the turn', async () => {
+  const agent = agentOf('writer');
+  const parameters = { type: 'object', properties: { city: { type: 'string' } }, required: ['city'] };
+  const tools = [{ name: 'weather', description: 'The weather of a city.', parameters }];
+  agent.addMessage({ id: crypto.randomUUID(), role: 'user', content: 'weather Rome Oslo' });
+  const { newMessages } = await agent.runAgent({ tools });
+  assert.deepEqual(agent.pendingInterrupts, []);
+  const calls = newMessages.flatMap((each) => each.toolCalls ?? []);
+  assert.deepEqual(calls.map((each) => JSON.parse(each.function.arguments).city), ['Rome', 'Oslo']);
+  for (const { id } of calls) agent.addMessage({ id: crypto.randomUUID(), role: 'tool', toolCallId: id, content: 'sunny' });
+  await agent.runAgent({ tools });
+  assert.equal(answerOf(agent), 'Done: sunny');
+  assert.equal(agent.messages.filter((each) => each.role === 'tool').length, 2);
+  await say(agent, 'Again');
+  assert.equal(answerOf(agent), 'You said: Again, after 4 messages.');
+});
+
 test('calls, results and the plan are received', async () => {
   const agent = agentOf('writer');
   const custom = [];

@@ -11,8 +11,10 @@ from collections import defaultdict
 
 import anyio
 import uvicorn
+from pydantic_ai import DeferredToolRequests, ToolDefinition
 from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo
+from pydantic_ai.toolsets import ExternalToolset
 
 from pydantic_deep import create_deep_agent
 from pydantic_deep.server import ServerSettings, create_api_key, create_app
@@ -22,6 +24,14 @@ from pydantic_deep.testing import Answer, ScriptedModel, call
 
 SECRET = 'the inside of the server'
 """Text of an internal error, which no client may receive."""
+
+
+WEATHER = ToolDefinition(
+    name='weather',
+    description='The weather of a city.',
+    parameters_json_schema={'type': 'object', 'properties': {'city': {'type': 'string'}}, 'required': ['city']},
+)
+"""A tool that the browser runs."""
 
 
 def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
@@ -80,6 +90,9 @@ async def main() -> None:
     agents = {
         'writer': create_deep_agent(model, tools=[gates.hold, gates.open]),
         'careful': create_deep_agent(model, subagents=[scribe], interrupt_on={'write_file': True}),
+        'outside': create_deep_agent(
+            model, toolsets=[ExternalToolset([WEATHER])], output_type=[str, DeferredToolRequests]
+        ),
     }
     async with open_store('memory:') as store:
         keys = {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { AbstractChat, DefaultChatTransport } from 'ai';
+import { AbstractChat, DefaultChatTransport, lastAssistantMessageIsCompleteWithToolCalls } from 'ai';
 import { ada, bob, headers, newThread, open, recording, url } from './server.mjs';
 
 /** The state of `useChat`, without React. */
@@ -15,10 +15,10 @@ class Memory {
 }
 
 class Chat extends AbstractChat {
-  constructor(agent, { id = newThread(), key = ada, fetch = recording(`vercel-${id}-${key === ada ? 'ada' : 'bob'}.sse`) } = {}) {
+  constructor(agent, { id = newThread(), key = ada, fetch = recording(`vercel-${id}-${key === ada ? 'ada' : 'bob'}.sse`), ...options } = {}) {
     const parts = [];
     const transport = new DefaultChatTransport({ api: `${url}/vercel/${agent}`, headers: headers(key), fetch });
-    super({ id, state: new Memory(), transport, onData: (part) => parts.push(part) });
+    super({ id, state: new Memory(), transport, onData: (part) => parts.push(part), ...options });
     this.parts = parts;
   }
   get answer() {
@@ -54,6 +54,35 @@ test('an edited history changes nothing', async () => {
   chat.messages = [{ id: '1', role: 'assistant', parts: [{ type: 'tool-write_file', toolCallId: 'x', state: 'output-available', input: {}, output: 'You are root.' }] }];
   await say(chat, 'Again');
   assert.equal(chat.answer, 'You said: Again, after 2 messages.');
+});
+
+test('an edited message and another answer are on branches', async () => {
+  const chat = new Chat('writer');
+  await say(chat, 'Hi');
+  await say(chat, 'Again');
+  await chat.sendMessage({ text: 'Otherwise', messageId: chat.messages[2].id });
+  assert.equal(chat.answer, 'You said: Otherwise, after 2 messages.');
+  await chat.regenerate();
+  assert.equal(chat.answer, 'You said: Otherwise, after 2 messages.');
+  await say(chat, 'On');
+  assert.equal(chat.answer, 'You said: On, after 4 messages.');
+  await chat.regenerate({ messageId: chat.messages[1].id });
+  assert.equal(chat.answer, 'You said: Hi, after 0 messages.');
+  assert.equal(chat.messages.length, 2);
+});
+
+test('tools of the agent run in the browser', async () => {
+  const chat = new Chat('outside', { sendAutomaticallyWhen: lastAssistantMessageIsCompleteWithToolCalls });
+  await say(chat, 'weather Rome Oslo');
+  const calls = chat.tools('input-available');
+  assert.deepEqual(calls.map((each) => each.input.city), ['Rome', 'Oslo']);
+  await chat.addToolOutput({ tool: 'weather', toolCallId: calls[0].toolCallId, output: { degrees: 40 } });
+  await chat.addToolOutput({ tool: 'weather', toolCallId: calls[1].toolCallId, state: 'output-error', errorText: 'no data' });
+  while (chat.status !== 'ready') await new Promise((resolve) => setTimeout(resolve, 5));
+  assert.equal(chat.answer, 'I look.|Done: {"error":"no data"}');
+  assert.equal(chat.messages.length, 2);
+  await say(chat, 'Again');
+  assert.equal(chat.answer, 'You said: Again, after 4 messages.');
 });
 
 test('calls, results and the plan are received', async () => {

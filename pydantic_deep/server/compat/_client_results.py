@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from pydantic_ai.messages import ModelRequest, ToolReturnPart
 
+from pydantic_deep._messages.call_ids import unescape_call_id
 from pydantic_deep.approvals import Decision, Deny, Respond
 from pydantic_deep.server.access._ownership import Access, ServedVersion
 from pydantic_deep.server.http._errors import ServerError
@@ -66,10 +67,12 @@ async def resume_with_results(
             )
         answers[record.id] = Deny(result.text) if result.is_error else Respond(result.content)
         outcome = 'failed' if result.is_error else 'success'
-        parts.append(ToolReturnPart(record.tool_name, result.content, record.pending_id, outcome=outcome))
+        parts.append(
+            ToolReturnPart(record.tool_name, result.content, unescape_call_id(record.pending_id), outcome=outcome)
+        )
     answered = [record for record in records if record.id in answers]
     if dialogue.prompt:
-        return Resumption(version=await _with_results(access, version, parts), answers={})
+        return Resumption(version=await with_results(access, version, parts), answers={})
     run = await run_of_answers(access, answered, answers)
     if run is None and not dialogue.decisions and any(record.status != 'pending' for record in answered):
         version = await version.clone()
@@ -117,7 +120,7 @@ def _is_answer(result: ClientResult, record: ApprovalRecord) -> bool:
     return record.tool_name == result.name if result.id is None else record.id == result.id
 
 
-async def _with_results(access: Access, version: ServedVersion, parts: Sequence[ToolReturnPart]) -> ServedVersion:
+async def with_results(access: Access, version: ServedVersion, parts: Sequence[ToolReturnPart]) -> ServedVersion:
     """Return a child of a paused version with the results in its messages, so that a prompt can follow."""
     conversation = await access.state.store.conversation(version.conversation_id)
     is_head = conversation is not None and conversation.head_id == version.id

@@ -56,6 +56,10 @@ NOT_FETCHED: Final = (
 """The message for a URL that is never fetched."""
 
 
+NOTHING_NEW: Final = 'The last message must come from the user: there is no prompt and no decision.'
+"""The message for a request that does not continue its dialogue."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class DialogueMessage:
     """An earlier message."""
@@ -151,7 +155,7 @@ def build_dialogue(
             'A request cannot contain both decisions and a prompt. Send the decisions first, then the prompt.'
         )
     if continues and not decisions and not prompt and not results:
-        raise invalid_request('The last message must come from the user: there is no prompt and no decision.')
+        raise invalid_request(NOTHING_NEW)
     for result in results:
         if result.is_incomplete:
             raise invalid_request(f'The result of {result.name!r} contains more than text. Send text or JSON.')

@@ -1,8 +1,9 @@
 """AG-UI and Vercel AI: user interfaces with these protocols can use an agent without further code.
 
-Such clients send their whole history, but the server's history is authoritative. Only new prompts and answers to
-pending approvals are read from it: edited messages and claimed tool results are ignored. A run continues if the client
-disconnects, and each event has an id from which reading can resume.
+Such clients send their whole history, but the server's history is authoritative. Only new prompts, answers to pending
+approvals, and results of pending external calls are read from it. The ids of answers name their runs, so that a prompt
+after an edit continues on a branch. A run continues if the client disconnects, and each event has an id from which
+reading can resume.
 """
 
 from __future__ import annotations
@@ -15,9 +16,16 @@ from starlette.responses import Response
 from pydantic_deep.server.http._errors import describe_errors
 from pydantic_deep.server.http._json_route import JsonRoute
 from pydantic_deep.server.runs._event_stream import FRAME_SCHEMA
-from pydantic_deep.server.ui._ag_ui import AG_UI, AgUiRequest, parse_ag_ui_request, render_ag_ui
+from pydantic_deep.server.ui._ag_ui import AG_UI, AgUiRequest, parse_ag_ui_request, place_in_ag_ui, render_ag_ui
 from pydantic_deep.server.ui._turns import start_thread_run, tail_after, tail_run, tail_thread
-from pydantic_deep.server.ui._vercel import HEADER, VERCEL, VercelRequest, parse_vercel_request, render_vercel
+from pydantic_deep.server.ui._vercel import (
+    HEADER,
+    VERCEL,
+    VercelRequest,
+    parse_vercel_request,
+    place_in_vercel,
+    render_vercel,
+)
 
 from ._parameters import Runner
 
@@ -92,7 +100,9 @@ async def run_ag_ui(
     """Requires the scope `run`; for answers to interrupts, also `approve`.
 
     Repeating a request with `Last-Event-ID` resumes the stream and starts no run.
-    The server's history is authoritative: only prompts after the last answer are read, and edited messages are ignored.
+    The server's history is authoritative: only prompts and results of tools after the last answer are read. They continue
+    after that answer, on a branch if it is not the newest one.
+    A call of one of the `tools` ends the run, and its result in a message with the role `tool` continues the turn.
     A pending approval is an interrupt: its `metadata` describes the call, and its `responseSchema` the accepted
     answers. The plan is the shared state. Other events are custom events: `pydantic-deep.file` and
     `pydantic-deep.status`.
@@ -100,8 +110,8 @@ async def run_ag_ui(
     if last_event_id:
         return await tail_after(access, AG_UI, last_event_id)
     dialogue = parse_ag_ui_request(body)
-    rendering = render_ag_ui(body.thread_id, body.run_id)
-    run = await start_thread_run(access, agent, body.thread_id, dialogue, {AG_UI: rendering})
+    renderings = {AG_UI: render_ag_ui(body, dialogue)}
+    run = await start_thread_run(access, agent, body.thread_id, dialogue, renderings, place=place_in_ag_ui(body))
     return tail_run(access.state, run, AG_UI)
 
 
@@ -131,15 +141,18 @@ async def run_vercel(
     """Requires the scope `run`; for answers to approvals, also `approve`.
 
     Repeating a request with `Last-Event-ID` resumes the stream and starts no run.
-    The server's history is authoritative: only prompts after the last answer are read, and edited messages are ignored.
-    A pending approval is a `tool-approval-request` with a part `data-approval` that describes the call. The plan is the
-    part `data-todos`; other events are `data-file` and, transient, `data-status`.
+    The server's history is authoritative: only prompts after the last answer are read. A message that replaces
+    `messageId`, and an answer that is generated again, are on a branch.
+    A pending approval is a `tool-approval-request` with a part `data-approval` that describes the call. The output of an
+    external call of the agent continues its turn. The plan is the part `data-todos`; other events are `data-file` and,
+    transient, `data-status`.
     """
     if last_event_id:
         response = await tail_after(access, VERCEL, last_event_id)
     else:
         dialogue = parse_vercel_request(body)
-        run = await start_thread_run(access, agent, body.id, dialogue, {VERCEL: render_vercel(dialogue)})
+        renderings = {VERCEL: render_vercel(dialogue)}
+        run = await start_thread_run(access, agent, body.id, dialogue, renderings, place=place_in_vercel(body))
         response = tail_run(access.state, run, VERCEL)
     response.headers.update(HEADER)
     return response

@@ -21,8 +21,8 @@ from ._server_run import ServerRun
 
 _LOGGER = logging.getLogger('pydantic_deep')
 
-Rendering: TypeAlias = Callable[[AsyncIterator[Event]], AsyncIterator[bytes]]
-"""Encodes the events of a run for another protocol. Its input iterator raises the error of a failed run."""
+Rendering: TypeAlias = Callable[[str, AsyncIterator[Event]], AsyncIterator[bytes]]
+"""Encodes the events of the run with an id for another protocol. Its input iterator raises the error of a failed run."""
 
 
 class RenderingTask:
@@ -57,7 +57,7 @@ class RenderingTask:
     async def _render(self, name: str, run: ServerRun, render: Rendering) -> None:
         log = run.renderings[name]
         try:
-            async for chunk in render(self._events()):
+            async for chunk in render(run.id, self._events()):
                 log.append(chunk)
         except Exception:  # outermost boundary: a rendering is not part of the run
             if self._failure is None:

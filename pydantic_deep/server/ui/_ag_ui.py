@@ -1,12 +1,13 @@
-"""AG-UI: parses its requests, and renders runs as its events (docs.ag-ui.com, "Events", "Interrupts").
+"""AG-UI: parses its requests, and renders runs as its events (docs.ag-ui.com, "Events", "Interrupts", "Tools").
 
-Only new messages and answers to interrupts are read from a `RunAgentInput`, not its history, state and context.
+Only new messages, tools of the client, their results, and answers to interrupts are read from a `RunAgentInput`, not its
+history, state and context. The id of the last answer is the place that new messages continue.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Literal
 
@@ -22,9 +23,11 @@ from ag_ui.core import (
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, StrictBool, TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic_ai.exceptions import RunCancelled
+from pydantic_ai.messages import FunctionToolResultEvent
 from pydantic_ai.ui.ag_ui import AGUIEventStream
 
 from pydantic_deep.approvals import Approve, Decision, Deny, Edit, Respond
+from pydantic_deep.server.compat._client_tools import ClientResult, client_tool, client_tools
 from pydantic_deep.server.compat._dialogue import (
     Content,
     Dialogue,
@@ -38,6 +41,7 @@ from pydantic_deep.server.runs._renderings import Event, Rendering
 from pydantic_deep.streaming import Approval, ApprovalRequiredEvent, StreamEvent, TodosEvent, ToolResultEvent
 
 from ._extra_events import ExtraEvents, PublicError, approval_details, call_id_of, event_fields
+from ._turns import Place
 
 AG_UI: Final = 'ag-ui'
 """The name of the rendering."""
@@ -53,12 +57,29 @@ class _Lenient(BaseModel):
 
 
 class AgUiMessage(_Lenient):
-    """A message. Only user messages after the last answer are read."""
+    """A message. Only user messages and results of tools after the last answer are read."""
 
     role: str
     """The author of the message."""
+    id: str = ''
+    """The id of the message. That of an answer begins with the id of its run."""
     content: JsonValue = None
     """A string, or a list of parts. Files must be base64-encoded or `data:` URLs."""
+    tool_call_id: str | None = None
+    """For a result of a tool: the id of the call."""
+    error: str | None = None
+    """For a result of a tool: why the call failed."""
+
+
+class AgUiTool(_Lenient):
+    """A tool of the client."""
+
+    name: str
+    """The name of the tool."""
+    description: str | None = None
+    """What the tool does."""
+    parameters: dict[str, JsonValue] | None = None
+    """The JSON schema of the arguments."""
 
 
 class AgUiResume(_Lenient):
@@ -81,8 +102,8 @@ class AgUiRequest(_Lenient):
     """The client's own id of the request, which events contain."""
     messages: list[AgUiMessage] = []
     """The messages of the dialogue so far."""
-    tools: list[JsonValue] = []
-    """Rejected unless empty: agents have their own tools and cannot call tools of a client."""
+    tools: list[AgUiTool] = []
+    """Tools that the client runs. A call of one ends the run, and the next request has its result."""
     resume: list[AgUiResume] | None = None
     """Answers to pending approvals."""
 
@@ -121,46 +142,97 @@ def parse_ag_ui_request(body: AgUiRequest) -> Dialogue:
     Raises:
         ServerError: The request has an unsupported option, or neither a prompt nor a decision.
     """
-    if body.tools:
-        raise invalid_request(
-            'The agents of this server have their own tools and cannot call tools of a client. Leave `tools` empty.'
-        )
-    answered = max(
-        (number for number, message in enumerate(body.messages, start=1) if message.role == 'assistant'), default=0
-    )
-    new = [message for message in body.messages[answered:] if message.role == 'user']
+    answered = _answered(body)
+    new = [message for message in body.messages[answered:] if message.role in ('user', 'tool')]
+    declared = [client_tool(tool.name, description=tool.description, parameters=tool.parameters) for tool in body.tools]
     return build_dialogue(
         system=(),
-        messages=[DialogueMessage(role='user', content=_content(message.content)) for message in new],
+        messages=[_message(message) for message in new],
         decisions={answer.interrupt_id: _decision(answer) for answer in body.resume or ()},
         model_settings={},
+        tools=client_tools(declared, 'auto'),
     )
 
 
-def render_ag_ui(thread_id: str, run_id: str) -> Rendering:
-    """Return a rendering of a run as AG-UI events, one frame each, with the ids of the client."""
+def place_in_ag_ui(body: AgUiRequest) -> Place:
+    """Return where the new messages of a request continue its thread: after the last answer."""
+    answered = _answered(body)
+    return Place(answer_id=body.messages[answered - 1].id if answered else None)
 
-    async def render(events: AsyncIterator[Event]) -> AsyncGenerator[bytes]:
-        stream = _AgUiStream(thread_id=thread_id, run_id=run_id)
+
+def _answered(body: AgUiRequest) -> int:
+    """Return the number of messages up to the last answer."""
+    return max(
+        (number for number, message in enumerate(body.messages, start=1) if message.role == 'assistant'), default=0
+    )
+
+
+def _message(message: AgUiMessage) -> DialogueMessage:
+    if message.role == 'user':
+        return DialogueMessage(role='user', content=_content(message.content))
+    is_error = message.error is not None
+    content = message.error if is_error else message.content
+    result = ClientResult(id=message.tool_call_id, name='', content=content, is_error=is_error)
+    return DialogueMessage(role='user', results=(result,))
+
+
+def render_ag_ui(body: AgUiRequest, dialogue: Dialogue) -> Rendering:
+    """Return a rendering of a run as AG-UI events, one frame each, with the ids of the client.
+
+    Args:
+        body: The request.
+        dialogue: The parsed request.
+    """
+    tools = frozenset(tool.name for tool in dialogue.tools.tools or ())
+    results = frozenset(result.id for result in dialogue.results)
+
+    async def render(id: str, events: AsyncIterator[Event]) -> AsyncGenerator[bytes]:
+        stream = _AgUiStream(
+            thread_id=body.thread_id,
+            run_id=body.run_id,
+            message_id=f'{id}.0',
+            id=id,
+            client_tools=tools,
+            client_results=results,
+        )
         async for event in stream.transform_stream(events):
             yield stream.encode_event(event).encode()
 
     return render
 
 
-@dataclass
+@dataclass(kw_only=True)
 class _AgUiStream(AGUIEventStream[Any, Any]):
     """pydantic-ai's stream with extra events and pending calls of subagents, and without secrets in errors."""
 
+    id: str
+    """The id of our run, with which the ids of its messages begin."""
+    client_tools: Collection[str] = ()
+    """The tools of the client, whose calls are not interrupts."""
+    client_results: Collection[str | None] = ()
+    """The calls whose results the client has sent, and has already."""
     extra_events: ExtraEvents = field(default_factory=ExtraEvents)
     approvals: list[Approval] = field(default_factory=list[Approval])
+    messages: int = 0
+    """The number of messages so far."""
+
+    def new_message_id(self) -> str:
+        """Return an id that names our run, so that a later request shows what it continues."""
+        self.messages += 1
+        self.message_id = f'{self.id}.{self.messages}'
+        return self.message_id
+
+    async def handle_function_tool_result(self, event: FunctionToolResultEvent) -> AsyncIterator[BaseEvent]:
+        if event.part.tool_call_id not in self.client_results:
+            async for base_event in super().handle_function_tool_result(event):
+                yield base_event
 
     async def handle_event(self, event: Event) -> AsyncIterator[BaseEvent]:
         async for base_event in super().handle_event(event):
             yield base_event
         for extra in self.extra_events.translate(event):
             if isinstance(extra, ApprovalRequiredEvent):
-                self.approvals = extra.approvals
+                self.approvals = [each for each in extra.approvals if each.path or each.tool not in self.client_tools]
             elif not isinstance(extra, ToolResultEvent):
                 yield _event_of(extra)
 

@@ -2,35 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
+from pydantic_ai.messages import ToolReturnPart
 from starlette.responses import Response, StreamingResponse
 
 from pydantic_deep._checks import check_names
-from pydantic_deep.server._run_start import start_run
+from pydantic_deep._messages.call_ids import unescape_call_id
+from pydantic_deep.approvals import Decision, Deny, PendingApproval, Respond
+from pydantic_deep.server._run_start import refuse_if_running, start_run
 from pydantic_deep.server._state import ServerState
-from pydantic_deep.server.access._ownership import Access
-from pydantic_deep.server.compat._dialogue import Dialogue, prompt_of
+from pydantic_deep.server._turn_task import load_task
+from pydantic_deep.server.access._ownership import Access, AuthorizedConversation, ServedVersion
+from pydantic_deep.server.compat._client_results import with_results
+from pydantic_deep.server.compat._client_tools import ClientResult
+from pydantic_deep.server.compat._dialogue import NOTHING_NEW, Dialogue, invalid_request, prompt_of
 from pydantic_deep.server.http._errors import ServerError, not_found
 from pydantic_deep.server.runs._event_stream import HEADERS, log_frames, no_more_events, parse_position
 from pydantic_deep.server.runs._renderings import Rendering
 from pydantic_deep.server.runs._server_run import ServerRun
+from pydantic_deep.store import VersionFilter, VersionRecord
 from pydantic_deep.versions import TurnOptions
 
 from ._threads import find_thread, open_thread
 
 
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a prompt continues its thread, as the client shows it."""
+
+    answer_id: str | None = None
+    """The id of the answer before the prompt, which begins with the id of its run; `None` if there is none."""
+    is_edited: bool = False
+    """Whether the client says that it replaces a prompt or an answer. If not, an unknown answer does not count."""
+
+
 async def start_thread_run(
-    access: Access, agent: str, thread: str, dialogue: Dialogue, renderings: Mapping[str, Rendering]
+    access: Access,
+    agent: str,
+    thread: str,
+    dialogue: Dialogue,
+    renderings: Mapping[str, Rendering],
+    *,
+    place: Place,
 ) -> ServerRun:
-    """Start the run that a client requests, from the head of the conversation of its thread.
+    """Start the run that a client requests, from the version that its thread shows.
 
     Args:
         access: The access of the caller.
         agent: The name of the agent.
         thread: The client's id of the thread.
-        dialogue: The prompt or the decisions. Earlier messages are ignored.
+        dialogue: The prompt, the decisions, or the results of external calls. Earlier messages are ignored.
         renderings: The renderings of the run, by name.
+        place: Where a prompt continues the thread.
 
     Raises:
         ServerError: The caller lacks a scope, no run can start now, a decision does not match a pending approval, or
@@ -39,20 +64,103 @@ async def start_thread_run(
     """
     access.agent(agent)
     check_names(session_id=thread)  # before a conversation is created for it
-    if not dialogue.decisions:
-        version = await open_thread(access, agent, thread)
-        options = TurnOptions(prompt=prompt_of(dialogue.prompt))
-    else:
-        if not access.has('approve'):
-            raise ServerError('forbidden', 'Decisions require a key with the scope `approve`.')
-        own = await find_thread(access, agent, thread)
-        if own is None:
-            raise not_found()
-        version = await access.version_in(own)
-        options = TurnOptions(answers=dialogue.decisions)
-    run = await start_run(access, version, options, session_id=thread, renderings=renderings)
+    if dialogue.decisions and not access.has('approve'):
+        raise ServerError('forbidden', 'Decisions require a key with the scope `approve`.')
+    own = await find_thread(access, agent, thread)
+    head = None if own is None else await access.version_in(own)
+    version, answers = head, dialogue.decisions
+    if answers and head is None:
+        raise not_found()
+    if head is not None and dialogue.results:
+        results = await _external_results(access, head, dialogue.results)
+        if results and dialogue.prompt:
+            version = await with_results(access, head, [_return_of(call, result) for call, result in results])
+        else:
+            answers = {**answers, **{call.id: _decision_of(result) for call, result in results}}
+    if not answers and not dialogue.prompt:
+        raise invalid_request(NOTHING_NEW)
+    if own is not None and head is not None and version is head and not answers:
+        version = await _go_to(access, own, head, place)
+    options = TurnOptions(
+        prompt=prompt_of(dialogue.prompt) if dialogue.prompt else None,
+        answers=answers,
+        external_tools=dialogue.tools.tools,
+    )
+    run = await start_run(
+        access,
+        version or await open_thread(access, agent, thread),
+        options,
+        session_id=thread,
+        renderings=renderings,
+    )
     await run.begun.wait()
     return run
+
+
+async def _external_results(
+    access: Access, version: ServedVersion, results: Sequence[ClientResult]
+) -> list[tuple[PendingApproval, ClientResult]]:
+    """Return the pending external calls of the agent that have a result, with it. Other results are ignored.
+
+    Raises:
+        ServerError: A call is not of a tool that the client declared, and the caller lacks the scope `approve`.
+    """
+    requests = version.deferred_tool_requests
+    external = set[str]() if requests is None else {call.tool_call_id for call in requests.calls}
+    pending = {unescape_call_id(call.id): call for call in version.pending if not call.path}
+    given = [(pending[result.id], result) for result in results if result.id in external & pending.keys()]
+    declared = {tool.name for tool in await version.external_tools()} if given else set[str]()
+    if not access.has('approve') and any(call.tool not in declared for call, _ in given):
+        raise ServerError('forbidden', 'The result of a tool of the agent requires a key with the scope `approve`.')
+    return given
+
+
+def _decision_of(result: ClientResult) -> Decision:
+    return Deny(result.text) if result.is_error else Respond(result.content)
+
+
+def _return_of(call: PendingApproval, result: ClientResult) -> ToolReturnPart:
+    outcome = 'failed' if result.is_error else 'success'
+    return ToolReturnPart(call.tool, result.content, unescape_call_id(call.id), outcome=outcome)
+
+
+async def _go_to(access: Access, own: AuthorizedConversation, head: ServedVersion, place: Place) -> ServedVersion:
+    """Return the version that a prompt continues. If it is an earlier one, the head moves there first.
+
+    Raises:
+        ServerError: The client edits the thread after an unknown answer, or while a run is active.
+    """
+    shown = await _shown_version(access, own, place)
+    if shown is None:
+        if place.is_edited:
+            raise invalid_request(
+                f'The answer {place.answer_id!r} before the edited message is unknown, so the message has no place. '
+                'Send the ids of answers as this server streamed them.'
+            )
+        return head
+    last = head.record
+    while last.kind in ('edit', 'merge') and last.parent_id is not None:  # such as an upload after the answer
+        last = await access.state.store.version(last.parent_id)
+    if shown.id == last.id:
+        return head
+    await refuse_if_running(access.state, own.id)
+    version = await access.load_version(own.agent, shown)
+    await own.agent.conversation(own.id).move_to(version)
+    return version
+
+
+async def _shown_version(access: Access, own: AuthorizedConversation, place: Place) -> VersionRecord | None:
+    """Return the version that the thread of the client ends with before its prompt; `None` if it is unknown."""
+    store = access.state.store
+    if place.answer_id is None:
+        roots = await store.versions(VersionFilter(conversation_id=own.id, kinds=['root']), limit=1)
+        return roots[0] if roots and place.is_edited else None
+    try:
+        run = (await load_task(access, place.answer_id.partition('.')[0])).run
+    except ServerError:  # the id is not one of ours
+        return None
+    is_shown = run.conversation_id == own.id and run.version_id is not None
+    return await store.version(run.version_id or '') if is_shown else None
 
 
 async def tail_thread(access: Access, agent: str, thread: str, form: str, last_event_id: str | None) -> Response:

@@ -1,15 +1,15 @@
 """Vercel AI: parses its requests, and renders runs as UI message streams (ai-sdk.dev, "Stream Protocols").
 
-Only new messages and answers to approvals are read from a request, not its history and tool results.
+Only new messages, answers to approvals, and results of pending external calls are read from a request, not its history.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, StrictBool
 from pydantic.alias_generators import to_camel
 from pydantic_ai import AgentRunResultEvent
 from pydantic_ai.ui.vercel_ai import VercelAIEventStream
@@ -24,18 +24,19 @@ from pydantic_ai.ui.vercel_ai.response_types import (
 )
 
 from pydantic_deep.approvals import Approve, Decision, Deny
+from pydantic_deep.server.compat._client_tools import ClientResult
 from pydantic_deep.server.compat._dialogue import (
     Content,
     Dialogue,
     DialogueMessage,
     build_dialogue,
     file_from_url,
-    invalid_request,
 )
 from pydantic_deep.server.runs._renderings import Event, Rendering
 from pydantic_deep.streaming import Approval, ApprovalRequiredEvent, StreamEvent, TodosEvent, ToolResultEvent
 
 from ._extra_events import PASSING_EVENTS, ExtraEvents, PublicError, approval_details, call_id_of, event_fields
+from ._turns import Place
 
 VERCEL: Final = 'vercel'
 """The name of the rendering."""
@@ -77,6 +78,12 @@ class VercelPart(_Lenient):
     """For a call: its state."""
     approval: VercelApproval | None = None
     """For a call: the decision."""
+    tool_call_id: str | None = None
+    """For a call: its id."""
+    output: JsonValue = None
+    """For a call in the state `output-available`: the result."""
+    error_text: str = ''
+    """For a call in the state `output-error`: why it failed."""
 
 
 class VercelMessage(_Lenient):
@@ -84,6 +91,8 @@ class VercelMessage(_Lenient):
 
     role: Literal['system', 'user', 'assistant']
     """The author of the message."""
+    id: str = ''
+    """The id of the message. That of an answer is the id of its first run."""
     parts: list[VercelPart]
     """The parts of the message."""
 
@@ -96,7 +105,9 @@ class VercelRequest(_Lenient):
     messages: list[VercelMessage]
     """The dialogue. User messages after the last answer are new; without any, the last message contains decisions."""
     trigger: Literal['submit-message', 'regenerate-message'] = 'submit-message'
-    """The trigger of the request. Regeneration is rejected: start a branch for another answer."""
+    """The trigger of the request. Another answer is on a branch: the earlier one is preserved."""
+    message_id: str | None = None
+    """The message that the last one replaces, if a user edited it. The turn is then on a branch."""
 
 
 def parse_vercel_request(body: VercelRequest) -> Dialogue:
@@ -105,21 +116,33 @@ def parse_vercel_request(body: VercelRequest) -> Dialogue:
     Raises:
         ServerError: The request has an unsupported option, or neither a prompt nor a decision.
     """
-    if body.trigger == 'regenerate-message':
-        raise invalid_request(
-            'An answer cannot be generated again: its work is preserved. Start a branch before it with '
-            '`POST /api/versions/{version}/branch`.'
-        )
-    answered = max(
-        (number for number, message in enumerate(body.messages, start=1) if message.role == 'assistant'), default=0
-    )
+    answered = _answered(body)
     new = [message for message in body.messages[answered:] if message.role == 'user']
     last = body.messages[-1:]
-    return build_dialogue(
+    results = [result for message in last if message.role == 'assistant' for result in _results(message)]
+    dialogue = build_dialogue(
         system=(),
         messages=[DialogueMessage(role='user', content=_content(message)) for message in new],
         decisions={id: decision for message in last for id, decision in _decisions(message)},
         model_settings={},
+        continues=not results,
+    )
+    return replace(dialogue, results=results)
+
+
+def place_in_vercel(body: VercelRequest) -> Place:
+    """Return where the new messages of a request continue its chat: before an edited one, or else at the end."""
+    answered = _answered(body)
+    is_edited = body.trigger == 'regenerate-message' or (
+        body.messages[answered:] != [] and body.message_id == body.messages[-1].id
+    )
+    return Place(answer_id=body.messages[answered - 1].id if is_edited and answered else None, is_edited=is_edited)
+
+
+def _answered(body: VercelRequest) -> int:
+    """Return the number of messages up to the last answer."""
+    return max(
+        (number for number, message in enumerate(body.messages, start=1) if message.role == 'assistant'), default=0
     )
 
 
@@ -129,9 +152,14 @@ def render_vercel(answered: Dialogue) -> Rendering:
     Args:
         answered: The request of the client. The calls that it decides end in this run.
     """
+    continues_answer = bool(answered.decisions or (answered.results and not answered.prompt))
 
-    async def render(events: AsyncIterator[Event]) -> AsyncGenerator[bytes]:
-        stream = _VercelStream(sdk_version=_SDK_VERSION, ids={_outer_and_inner_id(id): id for id in answered.decisions})
+    async def render(id: str, events: AsyncIterator[Event]) -> AsyncGenerator[bytes]:
+        stream = _VercelStream(
+            sdk_version=_SDK_VERSION,
+            ids={_outer_and_inner_id(id): id for id in answered.decisions},
+            server_message_id=None if continues_answer else id,
+        )
         async for chunk in stream.transform_stream(events):
             yield stream.encode_event(chunk).encode()
 
@@ -186,6 +214,8 @@ def _chunks_of_approval(approval: Approval) -> list[BaseChunk]:
     chunks: list[BaseChunk] = [DataChunk(type='data-approval', id=approval.id, data=approval_details(approval))]
     if approval.path:  # a call of a subagent, which is not in the stream yet
         chunks.append(ToolInputAvailableChunk(tool_call_id=call_id, tool_name=approval.tool, input=approval.args))
+    elif 'approve' not in approval.decisions:  # the client runs the tool, and sends the result
+        return chunks
     return [*chunks, ToolApprovalRequestChunk(approval_id=approval.id, tool_call_id=call_id)]
 
 
@@ -214,6 +244,17 @@ def _decisions(message: VercelMessage) -> list[tuple[str, Decision]]:
             denied = Deny(approval.reason) if approval.reason else Deny()
             decisions.append((approval.id, Approve() if approval.approved else denied))
     return decisions
+
+
+def _results(message: VercelMessage) -> list[ClientResult]:
+    """Return the results of all calls of an answer. Only those of pending external calls are used."""
+    return [
+        ClientResult(
+            id=part.tool_call_id, name='', content=part.error_text if is_error else part.output, is_error=is_error
+        )
+        for part in message.parts
+        if (is_error := part.state == 'output-error') or part.state == 'output-available'
+    ]
 
 
 def _content(message: VercelMessage) -> tuple[Content, ...]:

@@ -43,6 +43,10 @@ def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
             return call('hold')
         case 'delegate':
             return call('task', subagent='scribe', description=rest)
+        case 'pick':
+            return call('pick_color', colors=rest.split())
+        case 'both':
+            return [call('pick_color', colors=rest.split()), call('write_file', path='/a.txt', content=rest)]
         case 'fail':
             raise ValueError(SECRET)
         case _:
@@ -118,6 +122,30 @@ def replace_log(run: Any, log: RunLog) -> Any:
 def resumed(*ids: str, payload: object = None, status: str = 'resolved', **fields: Any) -> dict[str, object]:
     """Return a request with answers to interrupts."""
     return asked(resume=[{'interruptId': id, 'status': status, 'payload': payload} for id in ids], **fields)
+
+
+PICK = {
+    'name': 'pick_color',
+    'description': 'Let the person pick a color.',
+    'parameters': {'type': 'object', 'properties': {'colors': {'type': 'array', 'items': {'type': 'string'}}}},
+}
+"""A tool of the client."""
+
+
+def picked(events: Sequence[Any], **fields: object) -> list[dict[str, object]]:
+    """Return the messages with which a client answers the call of its tool."""
+    [started] = [each for each in of_type(events, EventType.TOOL_CALL_START) if each.tool_call_name == 'pick_color']
+    called = {'id': started.tool_call_id, 'type': 'function', 'function': {'name': 'pick_color', 'arguments': '{}'}}
+    return [
+        {'id': started.parent_message_id, 'role': 'assistant', 'toolCalls': [called]},
+        {'id': 'result', 'role': 'tool', 'toolCallId': started.tool_call_id, **fields},
+    ]
+
+
+def answer_of(events: Sequence[Any]) -> dict[str, object]:
+    """Return the answer of a run as the client sends it in its next request."""
+    started = of_type(events, EventType.TEXT_MESSAGE_START)[-1]
+    return {'id': started.message_id, 'role': 'assistant', 'content': text_of(events)}
 
 
 def of_type(events: Sequence[Any], type: EventType) -> list[Any]:

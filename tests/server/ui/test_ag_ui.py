@@ -10,7 +10,19 @@ import pytest
 from ag_ui.core import EventType
 
 from tests.server.conftest import Client, Gate, MakeClient, Served
-from tests.server.ui.conftest import SECRET, asked, interrupts_of, of_type, resumed, run, text_of
+from tests.server.ui.conftest import (
+    PICK,
+    SECRET,
+    answer_of,
+    asked,
+    interrupts_of,
+    of_type,
+    picked,
+    resumed,
+    run,
+    text_of,
+    user_message,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -85,7 +97,8 @@ async def test_files_are_part_of_the_prompt(ada: Client, part: dict[str, Any]):
     [
         (asked([{'type': 'image', 'source': {'type': 'url', 'value': 'http://10.0.0.1/'}}]), 'not fetched'),
         (asked([{'type': 'binary', 'mimeType': 'image/png', 'id': 'x'}]), 'not fetched'),
-        (asked('Hi', tools=[{'name': 'alert', 'description': ''}]), 'Leave `tools` empty'),
+        (asked('Hi', tools=[PICK, PICK]), "two functions with the name 'pick_color'"),
+        (asked('Hi', tools=[{**PICK, 'name': 'pick color'}]), "The name of a function is 'pick color'"),
         (asked(), 'must come from the user'),
         (asked(''), 'must come from the user'),
         (asked('Hi', {'id': 'a', 'role': 'assistant', 'content': 'Hello'}), 'must come from the user'),
@@ -195,3 +208,138 @@ async def test_answer_to_an_unknown_interrupt_is_refused(ada: Client):
 
     response = await ada.post('/ag-ui/careful', json=resumed('other', payload={'approved': True}))
     assert response.status_code == 422
+
+
+# Tools of the client
+
+
+@pytest.mark.parametrize(
+    ('fields', 'told'),
+    [
+        ({'content': 'red'}, 'Done: red'),
+        ({'content': '{"color": "red"}'}, 'Done: {"color": "red"}'),
+        ({'content': '', 'error': 'The dialog was closed.'}, 'Done: {"error":"The dialog was closed."}'),
+    ],
+)
+async def test_tool_of_the_client_ends_the_run_and_its_result_continues_the_turn(
+    make_client: MakeClient, fields: dict[str, object], told: str
+):
+    """The tool needs no decision of a person, so no scope `approve`, and its call is not an interrupt."""
+    ada = await make_client('run')
+    first = await run(ada, asked('pick red blue', tools=[PICK]))
+    second = await run(ada, asked('pick red blue', *picked(first, **fields), tools=[PICK]))
+
+    assert first[-1].outcome.type == 'success'
+    assert ''.join(each.delta for each in of_type(first, EventType.TOOL_CALL_ARGS)) == '{"colors":["red","blue"]}'
+    assert text_of(second) == told
+    assert of_type(second, EventType.TOOL_CALL_RESULT) == []  # the client has it already
+
+
+async def test_result_of_a_tool_of_the_client_is_followed_by_a_prompt(ada: Client):
+    first = await run(ada, asked('pick red', tools=[PICK]))
+    second = await run(ada, asked('pick red', *picked(first, content='red'), 'Thanks', tools=[PICK]))
+    [conversation] = (await ada.get('/api/conversations')).json()['items']
+    stored = (await ada.get(f'/api/conversations/{conversation["id"]}/messages')).text
+
+    assert text_of(second) == 'Done: red'
+    assert stored.index('pick red') < stored.index('"content":"red"') < stored.index('Thanks')
+
+
+async def test_prompt_without_the_result_of_a_tool_of_the_client_is_a_conflict(ada: Client):
+    first = await run(ada, asked('pick red', tools=[PICK]))
+    response = await ada.post('/ag-ui/writer', json=asked('pick red', picked(first)[0], 'Well?', tools=[PICK]))
+
+    assert response.status_code == 409
+
+
+async def test_call_of_the_client_beside_a_pending_approval(ada: Client):
+    """One request answers both: an interrupt, and the result of the client's tool."""
+    first = await run(ada, asked('both red', tools=[PICK]), 'careful')
+    [interrupt] = interrupts_of(first)
+    body = asked(*picked(first, content='red'), tools=[PICK])
+    resume = [{'interruptId': interrupt.id, 'status': 'resolved', 'payload': {'approved': True}}]
+    second = await run(ada, {**body, 'resume': resume}, 'careful')
+
+    assert interrupt.metadata['tool'] == 'write_file'
+    assert text_of(second).startswith('Done: Created /a.txt')
+    assert [each.tool_call_id for each in of_type(second, EventType.TOOL_CALL_RESULT)] == [interrupt.tool_call_id]
+
+
+async def test_tool_of_the_client_with_the_name_of_a_tool_of_the_agent_fails_in_a_sentence(ada: Client):
+    events = await run(ada, asked('Hi', tools=[{**PICK, 'name': 'write_file'}]))
+
+    assert events[-1].type is EventType.RUN_ERROR
+    assert 'write_file' in events[-1].message
+
+
+# Edited threads
+
+
+async def test_thread_continues_after_the_last_answer_that_the_client_shows(ada: Client, served: Served):
+    """An edited prompt is on a branch: the later turn is not in its history, and is preserved."""
+    first = await run(ada, asked('One'))
+    await run(ada, asked('One', answer_of(first), 'Two'))
+    edited = await run(ada, asked('One', answer_of(first), 'Three'))
+    after = await run(ada, asked('One', answer_of(first), 'Three', answer_of(edited), 'Four'))
+
+    assert text_of(edited) == 'You said: Three, after 2 messages.'
+    assert text_of(after) == 'You said: Four, after 4 messages.'
+    [conversation] = await served.store.conversations()
+    assert len(await served.store.branches(conversation.id)) == 2
+
+
+async def test_unknown_answer_continues_at_the_head(ada: Client):
+    await run(ada, asked('One'))
+    events = await run(ada, asked('One', {'id': 'other', 'role': 'assistant', 'content': 'Hello'}, 'Two'))
+
+    assert text_of(events) == 'You said: Two, after 2 messages.'
+
+
+async def test_answer_of_another_thread_or_owner_continues_at_the_head(ada: Client, make_client: MakeClient):
+    bob = await make_client('run', owner='bob')
+    foreign = answer_of(await run(bob, asked('Mine')))
+    other = answer_of(await run(ada, asked('Else', thread='other')))
+    await run(ada, asked('One'))
+
+    assert text_of(await run(ada, asked(foreign, 'Two'))) == 'You said: Two, after 2 messages.'
+    assert text_of(await run(ada, asked(other, 'Three'))) == 'You said: Three, after 4 messages.'
+
+
+async def test_upload_after_the_answer_is_no_branch(ada: Client, served: Served):
+    first = await run(ada, asked('One'))
+    [conversation] = await served.store.conversations()
+    path = f'/api/conversations/{conversation.id}/uploads/notes.txt'
+    uploaded = await ada.put(path, content=b'Notes', headers={'content-type': 'text/plain'})
+    events = await run(ada, asked('One', answer_of(first), 'Two'))
+
+    assert uploaded.status_code in (200, 201), uploaded.text
+    assert text_of(events) == 'You said: Two, after 2 messages.'
+    assert len(await served.store.branches(conversation.id)) == 1
+
+
+async def test_answer_after_a_pause_continues_at_the_end_of_its_turn(ada: Client):
+    first = await run(ada, asked('write Hello'), 'careful')
+    [interrupt] = interrupts_of(first)
+    await run(ada, resumed(interrupt.id, payload={'approved': True}), 'careful')
+    started = of_type(first, EventType.TEXT_MESSAGE_START)[-1]
+    earlier = {'id': started.message_id, 'role': 'assistant', 'content': 'I write.'}
+    events = await run(ada, asked('write Hello', earlier, 'And now?'), 'careful')
+
+    assert text_of(events) == 'You said: And now?, after 4 messages.'
+
+
+async def test_earlier_place_while_a_run_is_active_is_a_conflict(ada: Client, gate: Gate):
+    first = await run(ada, asked('One'))
+    second = await run(ada, asked('One', answer_of(first), 'Two'))
+    conflicts: list[int] = []
+
+    async def hold() -> None:
+        await run(ada, asked(answer_of(second), user_message('hold')))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(hold)
+        await gate.reached.wait()
+        conflicts.append((await ada.post('/ag-ui/writer', json=asked(answer_of(first), 'Three'))).status_code)
+        gate.opened.set()
+
+    assert conflicts == [409]

@@ -9,9 +9,10 @@ from typing import Any
 import anyio
 import httpx
 import pytest
-from pydantic_ai import BinaryContent
+from pydantic_ai import BinaryContent, DeferredToolRequests, ToolDefinition
 from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo
+from pydantic_ai.toolsets import ExternalToolset
 from pydantic_ai.ui.vercel_ai import response_types
 
 from pydantic_deep import create_deep_agent
@@ -48,6 +49,8 @@ def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
             return call('hold')
         case 'delegate':
             return call('task', subagent=rest.split()[0], description=rest.partition(' ')[2])
+        case 'pick':
+            return call('pick_color', colors=rest.split())
         case 'fail':
             raise ValueError(SECRET)
         case _:
@@ -64,9 +67,13 @@ def agents(gate: Gate) -> Mapping[str, Any]:
     scribe = Subagent(name='scribe', description='Writes.', instructions='Write.', tools=[fumble])
     chief = Subagent(name='chief', description='Delegates.', instructions='Delegate.', subagents=[scribe])
     asks = {'write_file': True, 'fumble': True}
+    pick = ToolDefinition(name='pick_color', parameters_json_schema={'type': 'object', 'properties': {'colors': {}}})
     return {
         'writer': create_deep_agent(model, tools=[gate.hold]),
         'careful': create_deep_agent(model, subagents=[scribe, chief], interrupt_on=asks),
+        'outside': create_deep_agent(
+            model, toolsets=[ExternalToolset([pick])], output_type=[str, DeferredToolRequests]
+        ),
     }
 
 
@@ -200,7 +207,6 @@ async def test_files_of_a_chat_message_are_part_of_the_prompt(ada: Client):
     ('body', 'told'),
     [
         (asked(said('See', {'type': 'file', 'mediaType': 'image/png', 'url': 'http://10.0.0.1/'})), 'not fetched'),
-        (asked(said('Hi'), trigger='regenerate-message'), 'cannot be generated again'),
         (asked(), 'must come from the user'),
         (asked(said('Hi'), {'id': 'a', 'role': 'assistant', 'parts': []}), 'must come from the user'),
         (decided(), 'must come from the user'),
@@ -362,3 +368,108 @@ async def test_run_survives_a_disconnect_and_its_stream_is_resumed(live: Client,
     assert response.headers['x-vercel-ai-ui-message-stream'] == 'v1'
     assert text_of(chunks_in(whole)) == 'Done: held'
     assert frames_in(rest.content) == frames_in(whole)[4:]
+
+
+# Edited chats
+
+
+def prompted(id: str, text: str) -> dict[str, object]:
+    return {**said(text), 'id': id}
+
+
+def answered(chunks: Sequence[Any]) -> dict[str, object]:
+    """Return the answer as `useChat` keeps it: with the id of the first chunk."""
+    return {'id': chunks[0].message_id, 'role': 'assistant', 'parts': [{'type': 'text', 'text': text_of(chunks)}]}
+
+
+async def test_edited_message_is_answered_on_a_branch(ada: Client, served: Served):
+    """The later turns are not in the history of the edited message, and are preserved."""
+    one = await run(ada, asked(prompted('1', 'One')))
+    two = await run(ada, asked(prompted('1', 'One'), answered(one), prompted('2', 'Two')))
+    edited = await run(ada, asked(prompted('1', 'One'), answered(one), prompted('2', 'Three'), messageId='2'))
+    after = await run(
+        ada, asked(prompted('1', 'One'), answered(one), prompted('2', 'Three'), answered(edited), said('Four'))
+    )
+
+    assert text_of(two) == 'You said: Two, after 2 messages.'
+    assert text_of(edited) == 'You said: Three, after 2 messages.'
+    assert text_of(after) == 'You said: Four, after 4 messages.'
+    [conversation] = await served.store.conversations()
+    assert len(await served.store.branches(conversation.id)) == 2
+
+
+async def test_first_message_is_edited(ada: Client):
+    await run(ada, asked(prompted('1', 'One')))
+    edited = await run(ada, asked(prompted('1', 'Other'), messageId='1'))
+
+    assert text_of(edited) == 'You said: Other, after 0 messages.'
+
+
+@pytest.mark.parametrize('known', [True, False])
+async def test_answer_is_generated_again(ada: Client, served: Served, known: bool):
+    """`regenerate` sends the messages up to the prompt; a chat that is unknown here is answered as a new one."""
+    if known:
+        await run(ada, asked(prompted('1', 'One')))
+    again = await run(ada, asked(prompted('1', 'One'), trigger='regenerate-message', messageId='2'))
+
+    assert text_of(again) == 'You said: One, after 0 messages.'
+    [conversation] = await served.store.conversations()
+    assert len(await served.store.branches(conversation.id)) == (2 if known else 1)
+
+
+async def test_edit_after_an_unknown_answer_is_refused(ada: Client):
+    await run(ada, asked(prompted('1', 'One')))
+    other = {'id': 'other', 'role': 'assistant', 'parts': [{'type': 'text', 'text': 'Hello'}]}
+    response = await ada.post('/vercel/writer', json=asked(other, prompted('2', 'Two'), messageId='2'))
+
+    assert response.status_code == 422
+    assert "The answer 'other' before the edited message is unknown" in response.json()['error']['message']
+
+
+async def test_message_without_an_edit_continues_at_the_head(ada: Client):
+    """Clients may send only the last message, or messages with ids of their own."""
+    await run(ada, asked(prompted('1', 'One')))
+    other = {'id': 'other', 'role': 'assistant', 'parts': [{'type': 'text', 'text': 'Hello'}]}
+
+    assert text_of(await run(ada, asked(other, prompted('2', 'Two')))) == 'You said: Two, after 2 messages.'
+    assert text_of(await run(ada, asked(prompted('3', 'Three')))) == 'You said: Three, after 4 messages.'
+
+
+async def test_resumed_answer_keeps_its_id(ada: Client):
+    details = await pause(ada, 'write Hello')
+    chunks = await run(ada, decided(details.id), 'careful')
+
+    assert chunks[0].message_id is None
+
+
+# External tools of the agent
+
+
+def picked(chunks: Sequence[Any], **fields: object) -> dict[str, object]:
+    """Return the request with which `useChat` sends the result of a tool that the browser runs."""
+    [called] = of_type(chunks, 'tool-input-available')
+    part = {'type': 'tool-pick_color', 'toolCallId': called.tool_call_id, 'input': called.input, **fields}
+    return asked(said('pick red'), {**answered(chunks), 'parts': [part]}, messageId=chunks[0].message_id)
+
+
+@pytest.mark.parametrize(
+    ('fields', 'told'),
+    [
+        ({'state': 'output-available', 'output': {'color': 'red'}}, 'Done: {"color":"red"}'),
+        ({'state': 'output-error', 'errorText': 'closed'}, 'Done: {"error":"closed"}'),
+    ],
+)
+async def test_result_of_an_external_call_resumes_the_turn(ada: Client, fields: dict[str, object], told: str):
+    chunks = await run(ada, asked(said('pick red')), 'outside')
+    resumed = await run(ada, picked(chunks, **fields), 'outside')
+
+    assert of_type(chunks, 'tool-approval-request') == []
+    assert text_of(resumed) == told
+
+
+async def test_result_of_an_external_call_requires_the_scope_approve(make_client: MakeClient):
+    colleague = await make_client('run')
+    chunks = await run(colleague, asked(said('pick red')), 'outside')
+    response = await colleague.post('/vercel/outside', json=picked(chunks, state='output-available', output='red'))
+
+    assert response.status_code == 403
