@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 from pydantic_ai.messages import ToolReturnPart
@@ -22,7 +23,7 @@ from pydantic_deep.server.http._errors import ServerError, not_found
 from pydantic_deep.server.runs._event_stream import HEADERS, log_frames, no_more_events, parse_position
 from pydantic_deep.server.runs._renderings import Rendering
 from pydantic_deep.server.runs._server_run import ServerRun
-from pydantic_deep.store import VersionFilter, VersionRecord
+from pydantic_deep.store import VersionFilter, VersionNotFoundError, VersionRecord
 from pydantic_deep.versions import TurnOptions
 
 from ._threads import find_thread, open_thread
@@ -73,28 +74,40 @@ async def start_thread_run(
         raise not_found()
     if head is not None and dialogue.results:
         results = await _external_results(access, head, dialogue.results)
-        if results and dialogue.prompt:
+        if dialogue.prompt and len(results) == len(head.pending):
             version = await with_results(access, head, [_return_of(call, result) for call, result in results])
-        else:
+        elif not dialogue.prompt:
             answers = {**answers, **{call.id: _decision_of(result) for call, result in results}}
     if not answers and not dialogue.prompt:
         raise invalid_request(NOTHING_NEW)
-    if own is not None and head is not None and version is head and not answers:
-        version = await _go_to(access, own, head, place)
+    is_prompt = version is head and not answers
+    if own is not None and head is not None and is_prompt:
+        version = await _version_to_continue(access, own, head, place)
+    version = version or await open_thread(access, agent, thread)
     options = TurnOptions(
         prompt=prompt_of(dialogue.prompt) if dialogue.prompt else None,
         answers=answers,
         external_tools=dialogue.tools.tools,
     )
-    run = await start_run(
-        access,
-        version or await open_thread(access, agent, thread),
-        options,
-        session_id=thread,
-        renderings=renderings,
-    )
+    async with _head_at(access, version if is_prompt else None, head):
+        run = await start_run(access, version, options, session_id=thread, renderings=renderings)
     await run.begun.wait()
     return run
+
+
+@asynccontextmanager
+async def _head_at(access: Access, version: ServedVersion | None, head: ServedVersion | None) -> AsyncGenerator[None]:
+    """Move the head to another version, from which a run is started, and back if the run is refused."""
+    if version is None or head is None or version.id == head.id:
+        yield
+        return
+    conversation = access.agent(version.agent_name).conversation(version.conversation_id)
+    await conversation.move_to(version)
+    try:
+        yield
+    except Exception:
+        await conversation.move_to(head)
+        raise
 
 
 async def _external_results(
@@ -124,29 +137,24 @@ def _return_of(call: PendingApproval, result: ClientResult) -> ToolReturnPart:
     return ToolReturnPart(call.tool, result.content, unescape_call_id(call.id), outcome=outcome)
 
 
-async def _go_to(access: Access, own: AuthorizedConversation, head: ServedVersion, place: Place) -> ServedVersion:
-    """Return the version that a prompt continues. If it is an earlier one, the head moves there first.
+async def _version_to_continue(
+    access: Access, own: AuthorizedConversation, head: ServedVersion, place: Place
+) -> ServedVersion:
+    """Return the version that a prompt continues: the head, or the earlier one that the thread of the client ends with.
 
     Raises:
         ServerError: The client edits the thread after an unknown answer, or while a run is active.
     """
     shown = await _shown_version(access, own, place)
-    if shown is None:
-        if place.is_edited:
-            raise invalid_request(
-                f'The answer {place.answer_id!r} before the edited message is unknown, so the message has no place. '
-                'Send the ids of answers as this server streamed them.'
-            )
-        return head
-    last = head.record
-    while last.kind in ('edit', 'merge') and last.parent_id is not None:  # such as an upload after the answer
-        last = await access.state.store.version(last.parent_id)
-    if shown.id == last.id:
+    if shown is None and place.is_edited:
+        raise invalid_request(
+            f'The answer {place.answer_id!r} before the edited message is unknown, so the message has no place. '
+            'Send the ids of answers as this server streamed them.'
+        )
+    if shown is None or shown.id == (await _last_of_turn(access, head.record)).id:
         return head
     await refuse_if_running(access.state, own.id)
-    version = await access.load_version(own.agent, shown)
-    await own.agent.conversation(own.id).move_to(version)
-    return version
+    return await access.load_version(own.agent, shown)
 
 
 async def _shown_version(access: Access, own: AuthorizedConversation, place: Place) -> VersionRecord | None:
@@ -155,12 +163,19 @@ async def _shown_version(access: Access, own: AuthorizedConversation, place: Pla
     if place.answer_id is None:
         roots = await store.versions(VersionFilter(conversation_id=own.id, kinds=['root']), limit=1)
         return roots[0] if roots and place.is_edited else None
-    try:
+    with suppress(ServerError, VersionNotFoundError):  # the id is not one of ours, or the version was deleted
         run = (await load_task(access, place.answer_id.partition('.')[0])).run
-    except ServerError:  # the id is not one of ours
-        return None
-    is_shown = run.conversation_id == own.id and run.version_id is not None
-    return await store.version(run.version_id or '') if is_shown else None
+        if run.conversation_id == own.id and run.version_id is not None:
+            return await store.version(run.version_id)
+    return None
+
+
+async def _last_of_turn(access: Access, record: VersionRecord) -> VersionRecord:
+    """Return the version that a turn ended with, before edits such as uploads."""
+    with suppress(VersionNotFoundError):
+        while record.kind in ('edit', 'merge') and record.parent_id is not None:
+            record = await access.state.store.version(record.parent_id)
+    return record
 
 
 async def tail_thread(access: Access, agent: str, thread: str, form: str, last_event_id: str | None) -> Response:

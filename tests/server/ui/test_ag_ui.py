@@ -252,6 +252,13 @@ async def test_prompt_without_the_result_of_a_tool_of_the_client_is_a_conflict(a
     assert response.status_code == 409
 
 
+async def test_prompt_with_some_results_of_several_calls_is_a_conflict(ada: Client):
+    first = await run(ada, asked('both red', tools=[PICK]), 'careful')
+    body = asked(*picked(first, content='red'), 'Thanks', tools=[PICK])
+
+    assert (await ada.post('/ag-ui/careful', json=body)).status_code == 409
+
+
 async def test_call_of_the_client_beside_a_pending_approval(ada: Client):
     """One request answers both: an interrupt, and the result of the client's tool."""
     first = await run(ada, asked('both red', tools=[PICK]), 'careful')
@@ -343,3 +350,26 @@ async def test_earlier_place_while_a_run_is_active_is_a_conflict(ada: Client, ga
         gate.opened.set()
 
     assert conflicts == [409]
+
+
+async def test_head_stays_where_it_is_if_an_edited_prompt_is_refused(ada: Client, served: Served):
+    first = await run(ada, asked('One'))
+    second = await run(ada, asked('One', answer_of(first), 'Two'))
+    refused = await ada.post('/ag-ui/writer', json=asked(answer_of(first), 'x' * 20_000_000))
+    blank = await ada.post('/ag-ui/writer', json=asked(answer_of(first), ' '))
+    events = await run(ada, asked('One', answer_of(first), 'Two', answer_of(second), 'Three'))
+
+    assert (refused.status_code, blank.status_code) == (413, 422)
+    assert text_of(events) == 'You said: Three, after 4 messages.'
+    [conversation] = await served.store.conversations()
+    assert len(await served.store.branches(conversation.id)) == 1
+
+
+async def test_deleted_answer_continues_at_the_head(ada: Client, served: Served):
+    first = await run(ada, asked('One'))
+    [conversation] = await served.store.conversations()
+    await run(ada, asked('One', answer_of(first), 'Two'))
+    await served.store.delete(conversation.head_id or '')
+    events = await run(ada, asked('One', answer_of(first), 'Three'))
+
+    assert text_of(events) == 'You said: Three, after 4 messages.'
