@@ -16,6 +16,7 @@ from starlette.responses import Response
 from pydantic_deep.server.http._errors import describe_errors
 from pydantic_deep.server.http._json_route import JsonRoute
 from pydantic_deep.server.runs._event_stream import FRAME_SCHEMA
+from pydantic_deep.server.runs._renderings import Rendering
 from pydantic_deep.server.ui._ag_ui import AG_UI, AgUiRequest, parse_ag_ui_request, place_in_ag_ui, render_ag_ui
 from pydantic_deep.server.ui._turns import start_thread_run, tail_after, tail_run, tail_thread
 from pydantic_deep.server.ui._vercel import (
@@ -88,6 +89,10 @@ _VERCEL_DECISION: dict[str, Any] = {
 }
 
 
+def _render_vercel(answer_id: str) -> Rendering:
+    return render_vercel(answer_id=answer_id)
+
+
 @router.post('/ag-ui/{agent}', summary='AG-UI: continue a thread', response_class=Response, responses=_AG_UI_RESPONSES)
 async def run_ag_ui(
     agent: str,
@@ -108,9 +113,9 @@ async def run_ag_ui(
     `pydantic-deep.status`.
     """
     if last_event_id:
-        return await tail_after(access, AG_UI, last_event_id)
+        return await tail_after(access, AG_UI, lambda _: render_ag_ui(body.thread_id, body.run_id), last_event_id)
     dialogue = parse_ag_ui_request(body)
-    renderings = {AG_UI: render_ag_ui(body, dialogue)}
+    renderings = {AG_UI: render_ag_ui(body.thread_id, body.run_id, dialogue)}
     run = await start_thread_run(access, agent, body.thread_id, dialogue, renderings, place=place_in_ag_ui(body))
     return tail_run(access.state, run, AG_UI)
 
@@ -123,7 +128,7 @@ async def run_ag_ui(
 )
 async def watch_ag_ui(agent: str, thread: str, access: Runner, last_event_id: LastEventId = None) -> Response:
     """Streams the active run from its beginning, or any run after the last event read. Several clients may watch."""
-    return await tail_thread(access, agent, thread, AG_UI, last_event_id)
+    return await tail_thread(access, agent, thread, AG_UI, lambda _: render_ag_ui(thread), last_event_id)
 
 
 @router.post(
@@ -148,7 +153,7 @@ async def run_vercel(
     transient, `data-status`.
     """
     if last_event_id:
-        response = await tail_after(access, VERCEL, last_event_id)
+        response = await tail_after(access, VERCEL, _render_vercel, last_event_id)
     else:
         dialogue = parse_vercel_request(body)
         renderings = {VERCEL: render_vercel(dialogue)}
@@ -169,6 +174,6 @@ async def watch_vercel(agent: str, thread: str, access: Runner, last_event_id: L
 
     Several clients may watch.
     """
-    response = await tail_thread(access, agent, thread, VERCEL, last_event_id)
+    response = await tail_thread(access, agent, thread, VERCEL, _render_vercel, last_event_id)
     response.headers.update(HEADER)
     return response

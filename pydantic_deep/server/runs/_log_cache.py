@@ -17,7 +17,7 @@ ItemT = TypeVar('ItemT')
 @dataclass(frozen=True)
 class _Entry(Generic[ItemT]):
     item: ItemT
-    logs: Sequence[RunLog]
+    logs: Callable[[], Sequence[RunLog]]
     until: float
 
 
@@ -36,8 +36,14 @@ class LogCache(Generic[ItemT]):
     def __len__(self) -> int:
         return len(self._entries)
 
-    def put(self, key: str, item: ItemT, logs: Sequence[RunLog]) -> None:
-        """Add an item under a new key."""
+    def put(self, key: str, item: ItemT, logs: Callable[[], Sequence[RunLog]]) -> None:
+        """Add an item under a new key.
+
+        Args:
+            key: The key.
+            item: The item.
+            logs: Returns its logs, to which others may be added later.
+        """
         self._entries[key] = _Entry(item, logs, self.clock() + self.retention_seconds)
         self.evict()
 
@@ -54,7 +60,7 @@ class LogCache(Generic[ItemT]):
     @property
     def logs(self) -> list[RunLog]:
         """The logs of all cached items."""
-        return [log for entry in self._entries.values() for log in entry.logs]
+        return [log for entry in self._entries.values() for log in entry.logs()]
 
     def evict(self) -> None:
         """Remove items that are too old, and the oldest items beyond the limits."""
@@ -63,8 +69,8 @@ class LogCache(Generic[ItemT]):
         for key, entry in list(self._entries.items()):
             if now < entry.until and size <= self.max_bytes and files <= MAX_FILES:
                 return
-            size -= sum(log.size_bytes for log in entry.logs)
-            files -= sum(log.is_on_disk for log in entry.logs)
+            size -= sum(log.size_bytes for log in entry.logs())
+            files -= sum(log.is_on_disk for log in entry.logs())
             self._remove(key)
 
     def clear(self) -> None:
@@ -73,5 +79,5 @@ class LogCache(Generic[ItemT]):
             self._remove(key)
 
     def _remove(self, key: str) -> None:
-        for log in self._entries.pop(key).logs:
+        for log in self._entries.pop(key).logs():
             log.discard()

@@ -82,8 +82,8 @@ class RunMirrors:
 
     def clear(self) -> None:
         """Stop to mirror all runs, and discard their logs."""
-        for mirror in self._mirrors.values():
-            mirror.run.log.discard()
+        for log in (log for mirror in self._mirrors.values() for log in mirror.run.logs):
+            log.discard()
         self._mirrors.clear()
 
     async def run(self) -> None:

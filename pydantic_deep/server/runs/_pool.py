@@ -219,7 +219,7 @@ class RunPool:
     def _keep(self, run: ServerRun) -> None:
         """Cache the log of an ended run."""
         run.mark_ended()
-        self._ended.put(run.id, run, (run.log, *run.renderings.values()))
+        self._ended.put(run.id, run, lambda: run.logs)
 
     def runs_of(self, owner: str) -> list[ServerRun]:
         """Return the runs of an owner, newest first: running ones, and ended ones with a cached log."""
@@ -430,7 +430,7 @@ class RunPool:
         return RunLog(memory_bytes=self._settings.log_memory_bytes)
 
     def _logs(self) -> list[RunLog]:
-        running = [log for run in self._active for log in (run.log, *run.renderings.values())]
+        running = [log for run in self._active for log in run.logs]
         return [*running, *self._ended.logs]
 
 
@@ -449,5 +449,5 @@ def _too_many_error(count: int, of: str) -> ServerError:
 
 
 def _discard_logs(run: ServerRun) -> None:
-    for log in (run.log, *run.renderings.values()):
+    for log in run.logs:
         log.discard()

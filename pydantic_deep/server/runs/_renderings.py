@@ -9,7 +9,7 @@ import logging
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import suppress
-from typing import TypeAlias
+from typing import Any, Final, TypeAlias
 
 import anyio
 from anyio.abc import TaskGroup
@@ -17,12 +17,42 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from pydantic_deep.dispatch import TurnEvent as Event
 
+from ._run_log import RunLog
 from ._server_run import ServerRun
 
 _LOGGER = logging.getLogger('pydantic_deep')
 
-Rendering: TypeAlias = Callable[[str, AsyncIterator[Event]], AsyncIterator[bytes]]
+Rendering: TypeAlias = Callable[[str, AsyncIterator[Any]], AsyncIterator[bytes]]
 """Encodes the events of the run with an id for another protocol. Its input iterator raises the error of a failed run."""
+
+LOG_EPOCH: Final = 'log'
+"""The epoch of a rendering of a log, which has the same chunks in every process."""
+
+
+def render_log(run: ServerRun, name: str, render: Rendering, events: AsyncIterator[Any], group: TaskGroup) -> None:
+    """Start to render the log of a run, unless the run is rendered already.
+
+    Args:
+        run: The run.
+        name: The name of the rendering.
+        render: Encodes the events.
+        events: The events in the log.
+        group: The task group of the server.
+    """
+    if name not in run.renderings:
+        run.renderings[name] = RunLog(epoch=LOG_EPOCH)
+        group.start_soon(_append_chunks, run, name, render(run.id, events))
+
+
+async def _append_chunks(run: ServerRun, name: str, chunks: AsyncIterator[bytes]) -> None:
+    log = run.renderings[name]
+    try:
+        async for chunk in chunks:
+            log.append(chunk)
+    except Exception:  # outermost boundary: a rendering is not part of the run
+        _LOGGER.exception('The rendering %r of the run %s failed', name, run.id)
+    finally:
+        log.close()
 
 
 class RenderingTask:
@@ -55,16 +85,10 @@ class RenderingTask:
         self._sender.close()
 
     async def _render(self, name: str, run: ServerRun, render: Rendering) -> None:
-        log = run.renderings[name]
         try:
-            async for chunk in render(run.id, self._events()):
-                log.append(chunk)
-        except Exception:  # outermost boundary: a rendering is not part of the run
-            if self._failure is None:
-                _LOGGER.exception('The rendering %r of the run %s failed', name, run.id)
+            await _append_chunks(run, name, render(run.id, self._events()))
         finally:
             self._receiver.close()
-            log.close()
 
     async def _events(self) -> AsyncGenerator[Event]:
         async for event in self._receiver:

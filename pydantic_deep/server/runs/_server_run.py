@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal, TypeAlias
@@ -54,7 +53,7 @@ class ServerRun:
     """The caller's own session id, if any."""
     log: RunLog
     """The events of the run, as `encode_entry` encodes them. Closed when the run has ended."""
-    renderings: Mapping[str, RunLog]
+    renderings: dict[str, RunLog]
     """The logs of other encodings, by name."""
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     """When the run started."""
@@ -118,6 +117,11 @@ class ServerRun:
     async def wait(self) -> None:
         """Wait until the run has ended."""
         await self._ended.wait()
+
+    @property
+    def logs(self) -> list[RunLog]:
+        """The log and those of its renderings."""
+        return [self.log, *self.renderings.values()]
 
     @property
     def outcome(self) -> RunStatus | None:

@@ -40,7 +40,7 @@ from pydantic_deep.server.compat._dialogue import (
 from pydantic_deep.server.runs._renderings import Event, Rendering
 from pydantic_deep.streaming import Approval, ApprovalRequiredEvent, StreamEvent, TodosEvent, ToolResultEvent
 
-from ._extra_events import ExtraEvents, PublicError, approval_details, call_id_of, event_fields
+from ._extra_events import ExtraEvents, MessageIds, PublicError, approval_details, call_id_of, event_fields
 from ._turns import Place
 
 AG_UI: Final = 'ag-ui'
@@ -176,20 +176,21 @@ def _message(message: AgUiMessage) -> DialogueMessage:
     return DialogueMessage(role='user', results=(result,))
 
 
-def render_ag_ui(body: AgUiRequest, dialogue: Dialogue) -> Rendering:
+def render_ag_ui(thread_id: str, run_id: str | None = None, dialogue: Dialogue | None = None) -> Rendering:
     """Return a rendering of a run as AG-UI events, one frame each, with the ids of the client.
 
     Args:
-        body: The request.
-        dialogue: The parsed request.
+        thread_id: The client's id of the thread.
+        run_id: The client's id of the request; by default, the id of the run.
+        dialogue: The request.
     """
-    tools = frozenset(tool.name for tool in dialogue.tools.tools or ())
-    results = frozenset(result.id for result in dialogue.results)
+    tools = frozenset(tool.name for tool in (dialogue and dialogue.tools.tools) or ())
+    results = frozenset(result.id for result in (dialogue and dialogue.results) or ())
 
     async def render(id: str, events: AsyncIterator[Event]) -> AsyncGenerator[bytes]:
         stream = _AgUiStream(
-            thread_id=body.thread_id,
-            run_id=body.run_id,
+            thread_id=thread_id,
+            run_id=run_id or id,
             message_id=f'{id}.0',
             id=id,
             client_tools=tools,
@@ -202,25 +203,15 @@ def render_ag_ui(body: AgUiRequest, dialogue: Dialogue) -> Rendering:
 
 
 @dataclass(kw_only=True)
-class _AgUiStream(AGUIEventStream[Any, Any]):
+class _AgUiStream(MessageIds, AGUIEventStream[Any, Any]):
     """pydantic-ai's stream with extra events and pending calls of subagents, and without secrets in errors."""
 
-    id: str
-    """The id of our run, with which the ids of its messages begin."""
     client_tools: Collection[str] = ()
     """The tools of the client, whose calls are not interrupts."""
     client_results: Collection[str | None] = ()
     """The calls whose results the client has sent, and has already."""
     extra_events: ExtraEvents = field(default_factory=ExtraEvents)
     approvals: list[Approval] = field(default_factory=list[Approval])
-    messages: int = 0
-    """The number of messages so far."""
-
-    def new_message_id(self) -> str:
-        """Return an id that names our run, so that a later request shows what it continues."""
-        self.messages += 1
-        self.message_id = f'{self.id}.{self.messages}'
-        return self.message_id
 
     async def handle_function_tool_result(self, event: FunctionToolResultEvent) -> AsyncIterator[BaseEvent]:
         if event.part.tool_call_id not in self.client_results:
@@ -237,7 +228,7 @@ class _AgUiStream(AGUIEventStream[Any, Any]):
                 yield _event_of(extra)
 
     async def on_error(self, error: Exception) -> AsyncIterator[BaseEvent]:
-        public_error = PublicError(error)
+        public_error = PublicError.of(error)
         async for event in super().on_error(public_error):
             yield event.model_copy(update={'code': public_error.kind}) if isinstance(event, RunErrorEvent) else event
 

@@ -5,6 +5,7 @@ Both protocols, `_ag_ui` and `_vercel`, encode the same events.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from pydantic import JsonValue
@@ -16,6 +17,7 @@ from pydantic_deep.streaming import (
     Approval,
     ApprovalRequiredEvent,
     BudgetEvent,
+    ErrorEvent,
     FileEvent,
     RetriedEvent,
     RunEvents,
@@ -40,10 +42,37 @@ class PublicError(Exception):
         kind: The kind of the failure, as in `ErrorEvent`.
     """
 
-    def __init__(self, error: BaseException) -> None:
-        failure = describe_failure(error)
-        self.kind = failure.kind
+    def __init__(self, failure: ErrorEvent) -> None:
         super().__init__(failure.message)
+        self.kind = failure.kind
+
+    @classmethod
+    def of(cls, error: Exception) -> PublicError:
+        """Return the error for another one, without its secrets."""
+        return error if isinstance(error, PublicError) else cls(describe_failure(error))
+
+
+@dataclass(kw_only=True)
+class MessageIds:
+    """Part of a stream: the ids of its messages name our run, and are the same in every process."""
+
+    id: str
+    """The id of the run."""
+    messages: int = 0
+    """The number of messages so far."""
+
+    def new_message_id(self) -> str:
+        """Return an id that no other message has."""
+        self.messages += 1
+        self.message_id = f'{self.id}.{self.messages}'
+        return self.message_id
+
+
+@dataclass(frozen=True)
+class LoggedEvent:
+    """An event from the log of a run, in a stream of events of pydantic-ai."""
+
+    event: StreamEvent
 
 
 class ExtraEvents:
@@ -51,10 +80,15 @@ class ExtraEvents:
 
     def __init__(self) -> None:
         self._events = RunEvents()
+        self._is_logged = False
 
-    def translate(self, event: Event) -> list[StreamEvent]:
+    def translate(self, event: Event | LoggedEvent) -> list[StreamEvent]:
         """Return the extra events of an event. Tool results are included only for subagents."""
-        extra = [translated for translated in self._events.translate(event) if isinstance(translated, _EXTRA)]
+        if isinstance(event, LoggedEvent):
+            self._is_logged, all_events = True, [event.event]
+        else:
+            all_events = [] if self._is_logged else self._events.translate(event)
+        extra = [translated for translated in all_events if isinstance(translated, _EXTRA)]
         return [translated for translated in extra if not isinstance(translated, ToolResultEvent) or translated.path]
 
 

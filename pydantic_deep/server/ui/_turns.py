@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
@@ -14,18 +14,20 @@ from pydantic_deep._messages.call_ids import unescape_call_id
 from pydantic_deep.approvals import Decision, Deny, PendingApproval, Respond
 from pydantic_deep.server._run_start import refuse_if_running, start_run
 from pydantic_deep.server._state import ServerState
-from pydantic_deep.server._turn_task import load_task
+from pydantic_deep.server._turn_task import find_first_run, load_task
 from pydantic_deep.server.access._ownership import Access, AuthorizedConversation, ServedVersion
 from pydantic_deep.server.compat._client_results import with_results
 from pydantic_deep.server.compat._client_tools import ClientResult
 from pydantic_deep.server.compat._dialogue import NOTHING_NEW, Dialogue, invalid_request, prompt_of
 from pydantic_deep.server.http._errors import ServerError, not_found
 from pydantic_deep.server.runs._event_stream import HEADERS, log_frames, no_more_events, parse_position
-from pydantic_deep.server.runs._renderings import Rendering
+from pydantic_deep.server.runs._renderings import LOG_EPOCH, Rendering, render_log
 from pydantic_deep.server.runs._server_run import ServerRun
+from pydantic_deep.server.runs._stored_runs import active_queued_runs
 from pydantic_deep.store import VersionFilter, VersionNotFoundError, VersionRecord
 from pydantic_deep.versions import TurnOptions
 
+from ._native_events import logged_events
 from ._threads import find_thread, open_thread
 
 
@@ -89,8 +91,11 @@ async def start_thread_run(
         answers=answers,
         external_tools=dialogue.tools.tools,
     )
+    here = None if access.state.hands_over else renderings
     async with _head_at(access, version if is_prompt else None, head):
-        run = await start_run(access, version, options, session_id=thread, renderings=renderings)
+        run = await start_run(access, version, options, session_id=thread, renderings=here)
+    for form, render in renderings.items():
+        render_log(run, form, render, logged_events(run), access.state.runs.tasks)
     await run.begun.wait()
     return run
 
@@ -178,26 +183,40 @@ async def _last_of_turn(access: Access, record: VersionRecord) -> VersionRecord:
     return record
 
 
-async def tail_thread(access: Access, agent: str, thread: str, form: str, last_event_id: str | None) -> Response:
-    """Return a response that streams the running run of a thread from its beginning, or 204 if there is none.
+async def tail_thread(
+    access: Access, agent: str, thread: str, form: str, render: Callable[[str], Rendering], last_event_id: str | None
+) -> Response:
+    """Return a response that streams the active run of a thread from its beginning, or 204 if there is none.
 
     Args:
         access: The access of the caller.
         agent: The name of the agent.
         thread: The client's id of the thread.
         form: The name of the rendering.
+        render: Returns a rendering of a run that is not rendered here yet, by the id of the first run of its turn.
         last_event_id: The id of the last event that the client read, of a run that may have ended.
     """
     own = await find_thread(access, agent, thread)
     if own is None:
         return no_more_events()
     if last_event_id:
-        return await tail_after(access, form, last_event_id)
-    run = next((run for run in access.state.runs.runs_in(own.id) if form in run.renderings), None)
-    return no_more_events() if run is None else tail_run(access.state, run, form)
+        return await tail_after(access, form, render, last_event_id)
+    here = {run.id for run in access.state.runs.runs_in(own.id)}
+    active = sorted(here | {run.run_id for run in await active_queued_runs(access.state.store, own.id)})
+    run = (await access.run(active[0])).local if active else None
+    if run is None:
+        return no_more_events()
+    await _render_here(access.state, run, form, render)
+    return tail_run(access.state, run, form)
 
 
-async def tail_after(access: Access, form: str, last_event_id: str) -> Response:
+async def _render_here(state: ServerState, run: ServerRun, form: str, render: Callable[[str], Rendering]) -> None:
+    if form not in run.renderings:
+        rendering = render(await find_first_run(state, run.id))
+        render_log(run, form, rendering, logged_events(run), state.runs.tasks)
+
+
+async def tail_after(access: Access, form: str, render: Callable[[str], Rendering], last_event_id: str) -> Response:
     """Return a response that resumes the stream of a run, or 204 if there are no more events.
 
     Raises:
@@ -206,8 +225,16 @@ async def tail_after(access: Access, form: str, last_event_id: str) -> Response:
     id = last_event_id.partition('.')[0]
     run = (await access.run(id)).local
     position = parse_position(last_event_id, id)
+    if run is not None and position is not None and position.epoch == LOG_EPOCH:
+        await _render_here(access.state, run, form, render)
     log = None if run is None else run.renderings.get(form)
-    if run is None or log is None or position is None or position.epoch != log.epoch or position.number > len(log):
+    if (
+        run is None
+        or log is None
+        or position is None
+        or position.epoch != log.epoch
+        or (log.is_closed and position.number > len(log))
+    ):
         raise ServerError(
             'conflict',
             f'The events of run {id} are no longer available in this format. Use `GET /api/runs/{id}/events`.',

@@ -5,7 +5,7 @@ Only new messages, answers to approvals, and results of pending external calls a
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final, Literal
 
@@ -16,6 +16,8 @@ from pydantic_ai.ui.vercel_ai import VercelAIEventStream
 from pydantic_ai.ui.vercel_ai.response_types import (
     BaseChunk,
     DataChunk,
+    FinishChunk,
+    FinishReason,
     ToolApprovalRequestChunk,
     ToolInputAvailableChunk,
     ToolOutputAvailableChunk,
@@ -33,9 +35,19 @@ from pydantic_deep.server.compat._dialogue import (
     file_from_url,
 )
 from pydantic_deep.server.runs._renderings import Event, Rendering
-from pydantic_deep.streaming import Approval, ApprovalRequiredEvent, StreamEvent, TodosEvent, ToolResultEvent
+from pydantic_deep.streaming import Approval, ApprovalRequiredEvent, EndEvent, StreamEvent, TodosEvent, ToolResultEvent
+from pydantic_deep.streaming import FinishReason as EventFinishReason
 
-from ._extra_events import PASSING_EVENTS, ExtraEvents, PublicError, approval_details, call_id_of, event_fields
+from ._extra_events import (
+    PASSING_EVENTS,
+    ExtraEvents,
+    LoggedEvent,
+    MessageIds,
+    PublicError,
+    approval_details,
+    call_id_of,
+    event_fields,
+)
 from ._turns import Place
 
 VERCEL: Final = 'vercel'
@@ -43,6 +55,14 @@ VERCEL: Final = 'vercel'
 
 HEADER: Final = {'x-vercel-ai-ui-message-stream': 'v1'}
 """The header by which clients recognize the protocol."""
+
+_FINISH_REASONS: Final[Mapping[EventFinishReason, FinishReason]] = {
+    'stop': 'stop',
+    'length': 'length',
+    'content_filter': 'content-filter',
+    'tool_call': 'tool-calls',
+    'error': 'error',
+}
 
 _SDK_VERSION: Final = 6
 """The first version of the AI SDK with approvals. Version 7 uses the same protocol."""
@@ -146,19 +166,22 @@ def _answered(body: VercelRequest) -> int:
     )
 
 
-def render_vercel(answered: Dialogue) -> Rendering:
+def render_vercel(answered: Dialogue | None = None, *, answer_id: str | None = None) -> Rendering:
     """Return a rendering of a run as a UI message stream, one frame per chunk.
 
     Args:
-        answered: The request of the client. The calls that it decides end in this run.
+        answered: The request of the client, if it is known. The calls that it decides end in this run.
+        answer_id: The id of the answer; by default, the id of the run, unless it continues an answer of the client.
     """
+    answered = answered or Dialogue()
     continues_answer = bool(answered.decisions or (answered.results and not answered.prompt))
 
     async def render(id: str, events: AsyncIterator[Event]) -> AsyncGenerator[bytes]:
         stream = _VercelStream(
             sdk_version=_SDK_VERSION,
+            id=id,
             ids={_outer_and_inner_id(id): id for id in answered.decisions},
-            server_message_id=None if continues_answer else id,
+            server_message_id=answer_id or (None if continues_answer else id),
         )
         async for chunk in stream.transform_stream(events):
             yield stream.encode_event(chunk).encode()
@@ -166,17 +189,22 @@ def render_vercel(answered: Dialogue) -> Rendering:
     return render
 
 
-@dataclass
-class _VercelStream(VercelAIEventStream[Any, Any]):
+@dataclass(kw_only=True)
+class _VercelStream(MessageIds, VercelAIEventStream[Any, Any]):
     """pydantic-ai's stream with extra events and pending calls of subagents, and without secrets in errors."""
 
     extra_events: ExtraEvents = field(default_factory=ExtraEvents)
     ids: dict[str, str] = field(default_factory=dict[str, str])
     """The answered approvals, keyed by the ids that tool results of subagents have."""
 
+    finish_reason: FinishReason = None
+    """Why the answer ended, from the log of a run."""
+
     async def handle_event(self, event: Event) -> AsyncIterator[BaseChunk]:
         async for chunk in super().handle_event(event):
             yield chunk
+        if isinstance(event, LoggedEvent) and isinstance(event.event, EndEvent):
+            self.finish_reason = _FINISH_REASONS[event.event.finish_reason]
         for extra in self.extra_events.translate(event):
             for chunk in self._chunks_of(extra):
                 yield chunk
@@ -186,8 +214,14 @@ class _VercelStream(VercelAIEventStream[Any, Any]):
             if not isinstance(chunk, ToolApprovalRequestChunk):  # it refers to the delegation, not to the pending call
                 yield chunk
 
+    async def after_stream(self) -> AsyncIterator[BaseChunk]:
+        async for chunk in super().after_stream():
+            if isinstance(chunk, FinishChunk) and self.finish_reason is not None:
+                chunk = chunk.model_copy(update={'finish_reason': self.finish_reason})
+            yield chunk
+
     async def on_error(self, error: Exception) -> AsyncIterator[BaseChunk]:
-        async for chunk in super().on_error(PublicError(error)):
+        async for chunk in super().on_error(PublicError.of(error)):
             yield chunk
 
     def _chunks_of(self, event: StreamEvent) -> list[BaseChunk]:

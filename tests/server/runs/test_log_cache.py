@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -26,12 +26,17 @@ def log_of(size: int, **options: Any) -> RunLog:
     return log
 
 
+def logs_of(size: int, **options: Any) -> Callable[[], list[RunLog]]:
+    log = log_of(size, **options)
+    return lambda: [log]
+
+
 async def test_logs_are_cached_until_their_retention_ends():
     clock = FakeClock()
     cache = make_cache(clock)
     log = log_of(10)
 
-    cache.put('a', 'A', [log])
+    cache.put('a', 'A', lambda: [log])
     assert (cache.get('a'), cache.items(), len(cache)) == ('A', ['A'], 1)
     clock.advance(61)
 
@@ -43,7 +48,7 @@ async def test_oldest_logs_are_evicted_above_the_size_limit():
     cache = make_cache(FakeClock())
 
     for name in 'abc':
-        cache.put(name, name, [log_of(400)])
+        cache.put(name, name, logs_of(400))
 
     assert cache.items() == ['b', 'c']
     assert sum(log.size_bytes for log in cache.logs) == 800
@@ -55,7 +60,7 @@ async def test_log_cache_limits_open_files():
     cache = make_cache(FakeClock(), max_bytes=10**9)
 
     for number in range(MAX_FILES + 3):
-        cache.put(str(number), str(number), [log_of(100, memory_bytes=10)])
+        cache.put(str(number), str(number), logs_of(100, memory_bytes=10))
 
     assert len(cache) == MAX_FILES
     assert sum(log.is_on_disk for log in cache.logs) == MAX_FILES
