@@ -44,13 +44,16 @@ def render_log(run: ServerRun, name: str, render: Rendering, events: AsyncIterat
         group.start_soon(_append_chunks, run, name, render(run.id, events))
 
 
-async def _append_chunks(run: ServerRun, name: str, chunks: AsyncIterator[bytes]) -> None:
+async def _append_chunks(
+    run: ServerRun, name: str, chunks: AsyncIterator[bytes], failure: Callable[[], BaseException | None] = lambda: None
+) -> None:
     log = run.renderings[name]
     try:
         async for chunk in chunks:
             log.append(chunk)
     except Exception:  # outermost boundary: a rendering is not part of the run
-        _LOGGER.exception('The rendering %r of the run %s failed', name, run.id)
+        if failure() is None:
+            _LOGGER.exception('The rendering %r of the run %s failed', name, run.id)
     finally:
         log.close()
 
@@ -86,7 +89,7 @@ class RenderingTask:
 
     async def _render(self, name: str, run: ServerRun, render: Rendering) -> None:
         try:
-            await _append_chunks(run, name, render(run.id, self._events()))
+            await _append_chunks(run, name, render(run.id, self._events()), lambda: self._failure)
         finally:
             self._receiver.close()
 

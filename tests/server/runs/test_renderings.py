@@ -32,7 +32,7 @@ async def root_of(store: SqlStore, *steps: Step, **options: Any) -> Version:
     return await VersionedAgent(create_deep_agent(ScriptedModel(*steps), **options), store).create()
 
 
-async def names_of(events: AsyncIterator[Any]) -> AsyncIterator[bytes]:
+async def names_of(id: str, events: AsyncIterator[Any]) -> AsyncIterator[bytes]:
     """Render events as the names of their types."""
     async for event in events:
         yield type(event).__name__.encode()
@@ -52,11 +52,11 @@ async def test_run_has_additional_renderings(pool: RunPool, store: SqlStore):
 async def test_failed_or_hanging_rendering_does_not_affect_the_run(
     pool: RunPool, store: SqlStore, caplog: pytest.LogCaptureFixture
 ):
-    async def failing(events: AsyncIterator[Any]) -> AsyncIterator[bytes]:
+    async def failing(id: str, events: AsyncIterator[Any]) -> AsyncIterator[bytes]:
         yield b'first'
         raise RuntimeError('a bug')
 
-    async def hanging(events: AsyncIterator[Any]) -> AsyncIterator[bytes]:
+    async def hanging(id: str, events: AsyncIterator[Any]) -> AsyncIterator[bytes]:
         yield b'first'
         await anyio.sleep_forever()
 
@@ -76,7 +76,7 @@ async def test_failed_or_hanging_rendering_does_not_affect_the_run(
 async def test_rendering_receives_the_error_of_a_failed_run(
     pool: RunPool, store: SqlStore, caplog: pytest.LogCaptureFixture
 ):
-    async def careful(events: AsyncIterator[Any]) -> AsyncIterator[bytes]:
+    async def careful(id: str, events: AsyncIterator[Any]) -> AsyncIterator[bytes]:
         try:
             async for _ in events:
                 yield b'event'
