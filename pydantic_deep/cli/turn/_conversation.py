@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
@@ -24,7 +25,7 @@ from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.cli.render._terminal_text import first_line
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.errors import DeepAgentError
-from pydantic_deep.store import Commit, Store, VersionNotFoundError, VersionRecord, new_id
+from pydantic_deep.store import ApprovalAnsweredError, Commit, Store, VersionNotFoundError, VersionRecord, new_id
 from pydantic_deep.streaming import FileEvent
 from pydantic_deep.versions import AgentVersion, ApprovalInbox, UnversionedFilesWarning, VersionedAgent
 from pydantic_deep.views import TurnLineages, is_pending
@@ -222,11 +223,16 @@ class Conversation:
         return self.tip
 
     async def abandon_pending(self, version: Version) -> None:
-        """Abandon the pending calls of a version, so that the conversation can continue without them."""
+        """Abandon the pending calls of a version, so that the conversation can continue without them.
+
+        If they are answered elsewhere, the turn goes on there, and this conversation is a branch.
+        """
         inbox = ApprovalInbox(self.store)
         for item in await self.store.approvals(version_id=version.id):
-            await inbox.answer(item.id, Deny(ABANDONED_REASON), reason=ABANDONED_REASON)
-        await self.store.claim_approvals(version.id, new_id())  # so that it cannot be resumed
+            with suppress(ApprovalAnsweredError):
+                await inbox.answer(item.id, Deny(ABANDONED_REASON), reason=ABANDONED_REASON)
+        with suppress(ApprovalAnsweredError):
+            await self.store.claim_approvals(version.id, new_id())  # so that it cannot be resumed
         record = version.record.child('edit', state='interrupted', pending=None)
         await self.store.commit(Commit(versions=[record]))
         self.tip = await self.versions.load(record.id, backend=self.runtime.backend)
