@@ -44,8 +44,8 @@ from pydantic_deep.streaming import EndEvent, ErrorEvent, StreamEvent, ToolResul
 from pydantic_deep.views import Repeat, repeat_of
 
 from ._cancellation import Cancellation
-from ._client import Client
-from ._permissions import PermissionRequest, permission_request
+from ._client import FAILURES, Client, describe_refusal
+from ._permissions import InvalidPermissionError, PermissionRequest, permission_request
 from ._prompts import EditorPrompt
 from ._updates import Places, Update, UpdateTranslator, fenced
 
@@ -318,13 +318,20 @@ class EditorSession(ChatSession):
         return answers
 
     async def _ask(self, request: PermissionRequest) -> tuple[Decision | None, bool]:
-        """Return the decision of the person, `None` for a text that follows, and whether it applies to later calls."""
+        """Return the decision of the person, `None` for a text that follows, and whether it applies to later calls.
+
+        Raises:
+            InvalidPermissionError: The editor did not ask, or answered with another option.
+            RunCancelled: The editor cancelled the turn, or closed the connection.
+        """
         await self._flush()
         try:
             with self._current.stops():
                 response = await self._client.request_permission(self.id, request.tool_call, request.options)
         except ConnectionError:
             raise RunCancelled('The editor closed the connection.') from None
+        except FAILURES as error:
+            raise InvalidPermissionError(f'The editor did not ask for permission: {describe_refusal(error)}') from error
         decided = request.decision(response)
         if decided is None:
             raise RunCancelled('The editor cancelled the turn.')
