@@ -192,8 +192,7 @@ Preview (diff):
                             'reason': {
                                 'type': 'string',
                                 'title': 'Reason',
-                                'description': 'The agent receives it if you deny the call.',
-                            },
+                                'description': 'The agent receives it if you deny the call.', "maxLength": 10000},
                         },
                         'required': ['decision'],
                     },
