@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from io import StringIO
+from io import BytesIO
 from typing import Any, Literal, TypeAlias
 
 import anyio
@@ -67,16 +67,16 @@ async def client(make_client: MakeClient) -> TasksClient:
     return TasksClient(over_http(await make_client('run', 'approve')))
 
 
-class _Output(StringIO):
+class _Output(BytesIO):
     """A file whose lines a test receives."""
 
     def __init__(self) -> None:
         super().__init__()
         self.send, self.lines = anyio.create_memory_object_stream[str](100)
 
-    def write(self, text: str, /) -> int:
-        anyio.from_thread.run_sync(self.send.send_nowait, text)
-        return len(text)
+    def write(self, data: Any, /) -> int:
+        anyio.from_thread.run_sync(self.send.send_nowait, bytes(data).decode())
+        return len(data)
 
 
 @asynccontextmanager
@@ -90,11 +90,10 @@ async def over_stdio(agents: Mapping[str, AnyAgent]) -> AsyncGenerator[Exchange]
         return json.loads(await output.lines.receive())
 
     async with open_store('memory:') as store, anyio.create_task_group() as group:
-        with os.fdopen(read) as file, output.send, output.lines:
+        with os.fdopen(read, 'rb') as file, output.send, output.lines:
 
             async def serve() -> None:
-                stdin, stdout = anyio.wrap_file(file), anyio.wrap_file(output)
-                await serve_stdio(agents, store, ServerSettings(), owner='ada', stdin=stdin, stdout=stdout)
+                await serve_stdio(agents, store, ServerSettings(), owner='ada', streams=(file, output))
 
             async with anyio.create_task_group() as serving:
                 serving.start_soon(serve)
@@ -192,7 +191,9 @@ Preview (diff):
                             'reason': {
                                 'type': 'string',
                                 'title': 'Reason',
-                                'description': 'The agent receives it if you deny the call.', "maxLength": 10000},
+                                'description': 'The agent receives it if you deny the call.',
+                                'maxLength': 10000,
+                            },
                         },
                         'required': ['decision'],
                     },
