@@ -60,7 +60,7 @@ _TaskStatus: TypeAlias = Literal['working', 'input_required', 'completed', 'canc
 _STATUSES: Final[Mapping[RunState, _TaskStatus]] = {
     'queued': 'working',
     'running': 'working',
-    'suspended': 'working',  # a server that starts resumes it
+    'suspended': 'working',  # a server that starts resumes it, unless the conversation has moved on
     'awaiting_approval': 'input_required',
     'complete': 'completed',
     'failed': 'completed',
@@ -142,7 +142,7 @@ async def _get(access: Access, session: ServerSession, task: TurnTask, params: o
         message = None if forms else result.next
     elif described['status'] == 'completed':
         described['result'] = _to_json(tool_result(result))
-    elif task.run.state == 'suspended':
+    if task.run.state == 'suspended':
         message = result.next
     return described if message is None else {**described, 'statusMessage': message}
 
@@ -183,9 +183,10 @@ async def _cancel(access: Access, session: ServerSession, task: TurnTask, params
 def _describe(task: TurnTask, *, asks: bool) -> dict[str, Any]:
     """Return the fields that every task has."""
     state = task.run.state
+    stays = (state == 'suspended' and task.run.has_moved_on) or (state == 'awaiting_approval' and not asks)
     return {
         'taskId': task.id,
-        'status': 'completed' if state == 'awaiting_approval' and not asks else _STATUSES[state],
+        'status': 'completed' if stays else _STATUSES[state],  # only a call of a tool continues it
         'createdAt': task.created_at.isoformat(),
         'lastUpdatedAt': task.changed_at.isoformat(),
         'ttlMs': None,  # it is kept as long as its conversation
