@@ -21,7 +21,7 @@ from acp.schema import (
 )
 from anyio.abc import TaskStatus
 from pydantic_ai import RunCancelled, UserError
-from pydantic_ai.messages import BinaryContent
+from pydantic_ai.messages import BinaryContent, ModelRequest, UserPromptPart
 from rich.console import Console
 
 from pydantic_deep._messages.form_fields import read_answer
@@ -41,6 +41,7 @@ from pydantic_deep.cli.turn._turn_presenter import Work
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.plan_mode import has_plan_mode
 from pydantic_deep.streaming import EndEvent, ErrorEvent, StreamEvent, ToolResultEvent, approval_of
+from pydantic_deep.versions import SuspendedRun
 from pydantic_deep.views import Repeat, repeat_of
 
 from ._cancellation import Cancellation
@@ -178,10 +179,12 @@ class EditorSession(ChatSession):
         """Send the commands to the editor, after the response to the request that is being handled."""
         self._emit([helpers.update_available_commands(await self.commands())])
 
-    async def replay(self) -> None:
-        """Send the whole conversation to the editor."""
+    async def replay(self, suspended: SuspendedRun | None = None) -> None:
+        """Send the whole conversation to the editor, with the prompt of the suspended run that continues it."""
         if self.conversation.tip is not None:
             messages = await self.conversation.tip.messages()
+            if suspended is not None and suspended.prompt is not None:
+                messages = [*messages, ModelRequest([UserPromptPart(suspended.prompt)])]
             self._emit(self._translator.history(messages, self.runtime.deps.todos))
         await self._flush()
 

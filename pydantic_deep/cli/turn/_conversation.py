@@ -27,7 +27,13 @@ from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.store import ApprovalAnsweredError, Commit, Store, VersionNotFoundError, VersionRecord, new_id
 from pydantic_deep.streaming import FileEvent
-from pydantic_deep.versions import AgentVersion, ApprovalInbox, UnversionedFilesWarning, VersionedAgent
+from pydantic_deep.versions import (
+    AgentVersion,
+    ApprovalInbox,
+    SuspendedRun,
+    UnversionedFilesWarning,
+    VersionedAgent,
+)
 from pydantic_deep.views import TurnLineages, is_pending
 
 from ._change_tracker import UnversionedBackend, UnversionedSandbox
@@ -115,22 +121,22 @@ class Conversation:
         elif await self.select_suspended(record) is None:
             await self.continue_from(record.id)
 
-    async def suspended_run(self, record: VersionRecord) -> str | None:
-        """Return the id of the suspended run that can continue a version; `None` if there is none.
+    async def suspended_run(self, record: VersionRecord) -> SuspendedRun | None:
+        """Return the suspended run that can continue a version; `None` if there is none.
 
         Args:
             record: The last step of the run, or the answered version that it resumes.
         """
         suspended = await self.versions.suspended(record.conversation_id)
-        return next((run.id for run in suspended if can_finish(run, record)), None)
+        return next((run for run in suspended if can_finish(run, record)), None)
 
-    async def select_suspended(self, record: VersionRecord) -> str | None:
-        """Make a version the tip if a suspended run can continue it, and return the id of the run; `None` otherwise."""
-        run_id = await self.suspended_run(record)
-        if run_id is not None:
+    async def select_suspended(self, record: VersionRecord) -> SuspendedRun | None:
+        """Make a version the tip if a suspended run can continue it, and return the run; `None` otherwise."""
+        run = await self.suspended_run(record)
+        if run is not None:
             await self.resume_from(record)
             self.unfinished_version_id = record.id
-        return run_id
+        return run
 
     @property
     def settings(self) -> Settings:
