@@ -94,7 +94,7 @@ class Resumption:
             and not turn.has_next_command
         ):
             if run is not None or turn.has_answered:
-                notify('Answered calls may have run. Continue with: pydantic-deep run --continue')
+                notify('Answered calls may have run. Continue with: pydantic-deep run --continue TASK')
             else:
                 notify(f'No answers given; {short_id(record.id)} is still pending.')
         return turn.exit_code
