@@ -21,6 +21,7 @@ from mcp_types import (
     InputResponse,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
 
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.server.access._ownership import Access
@@ -114,7 +115,7 @@ async def _ask_for_all(call: Call, pending: Sequence[PendingCall]) -> str | None
     for shown in pending:
         try:
             answer = _answer_of(shown, await call.session.elicit_form(_message(shown), _form(shown), call.request_id))
-        except MCPError:  # the client cannot show the form now: the approval stays pending
+        except (MCPError, ValidationError):  # the client cannot show the form now: the approval stays pending
             return None
         if answer is None:
             return None

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from inline_snapshot import snapshot
+from mcp.server.session import ServerSession
 from mcp_types import (
     ElicitRequestFormParams,
     ElicitRequestParams,
@@ -122,6 +123,20 @@ async def test_reason_that_is_too_long_is_refused(connect: Connect, mode: Mode) 
         refused = error_of(await client.call_tool('run', {'prompt': '/a.txt=a', 'agent': 'asker'}))
         assert refused == 'The reason is longer than 10,000 characters. Shorten it.'
         assert len(result_of(await client.call_tool('list_approvals', {}))['approvals']) == 1
+
+
+async def test_client_that_responds_with_no_form_gets_the_approvals(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A response that the protocol does not know is no decision either, and no defect of the server."""
+
+    async def respond(*arguments: object) -> ElicitResult:
+        return ElicitResult.model_validate({'action': 'later'})
+
+    monkeypatch.setattr(ServerSession, 'elicit_form', respond)  # a stock client checks what it sends
+    async with connect(mode='legacy', elicitation_callback=Person()) as client:
+        paused = result_of(await client.call_tool('run', {'prompt': '/a.txt=a', 'agent': 'asker'}))
+    assert len(paused['approvals']) == 1
 
 
 @MODES
