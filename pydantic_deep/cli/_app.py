@@ -285,7 +285,7 @@ def _resume(
     Each call is answered once, and the first answer counts: if another person answers a call while you are asked, that
     answer is used. If another process has resumed the turn, this command ends and names the newest version. If you press
     Ctrl-C at a prompt, no call is answered and the approvals stay pending. If the turn fails after your answers,
-    continue with `run --continue`. The files listed at the end are those that changed since you resumed.
+    continue with `run --continue TASK`. The files listed at the end are those that changed since you resumed.
     """
     environment = context.find_object(Environment) or Environment()
     output = choose_output(None, json=json)

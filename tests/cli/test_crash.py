@@ -134,7 +134,7 @@ def test_failure_of_a_finished_turn_names_the_next_command(invoke: Invoke) -> No
     newest = json.loads(invoke('log', '--json').stdout)[0]['id']
     model = ScriptedModel(ModelHTTPError(400, 'given'))
     result = invoke('resume', newest, '--approvals=allow', model=model)
-    assert (result.exit_code, 'pydantic-deep run --continue' in result.stderr) == (1, True)
+    assert (result.exit_code, 'pydantic-deep run --continue TASK' in result.stderr) == (1, True)
 
 
 @pytest.mark.usefixtures('crashed')
@@ -182,7 +182,7 @@ def test_next_turn_contains_calls_of_a_crashed_turn(invoke: Invoke, work: Path, 
     for command in (['log'], ['approvals', 'list'], ['approvals', 'list', '--json', '--agent=command-line']):
         listed = invoke(*command)
         assert listed.stderr.count('Suspended: the run of command-line of ') == 1, command
-        assert 'Continue after its last step with: pydantic-deep run --continue' in listed.stderr
+        assert 'Continue after its last step with: pydantic-deep run --continue TASK' in listed.stderr
     other = tmp_path / 'other'
     other.mkdir()
     for command in (['log', '--dir', str(other)], ['approvals', 'list', '--agent=other']):

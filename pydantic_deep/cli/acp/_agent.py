@@ -45,6 +45,7 @@ from pydantic_deep.cli.turn._memory import check_memory, with_memory
 from pydantic_deep.cli.turn._runtime import Extras, Settings, check_runtime, create_runtime
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.store import Store, VersionRecord, new_id
+from pydantic_deep.versions import SuspendedRun
 from pydantic_deep_backends import BackendError
 
 from ._client import Client
@@ -185,10 +186,10 @@ class EditorAgent:
         """
         with errors_as_responses():
             async with self._opening(session_id, cwd, additional_directories, mcp_servers) as session:
-                run_id = await self._continue(session, session_id)
-                await session.replay()
-                if run_id is not None:
-                    await session.finish(run_id)
+                suspended = await self._continue(session, session_id)
+                await session.replay(suspended)
+                if suspended is not None:
+                    await session.finish(suspended.id)
                 return LoadSessionResponse(modes=session.modes)
 
     async def resume_session(
@@ -202,9 +203,9 @@ class EditorAgent:
         """Open a stored session as `load_session` does, without its dialogue."""
         with errors_as_responses():
             async with self._opening(session_id, cwd, additional_directories, mcp_servers) as session:
-                run_id = await self._continue(session, session_id)
-                if run_id is not None:
-                    await session.finish(run_id)
+                suspended = await self._continue(session, session_id)
+                if suspended is not None:
+                    await session.finish(suspended.id)
                 return ResumeSessionResponse(modes=session.modes)
 
     async def fork_session(
@@ -308,7 +309,7 @@ class EditorAgent:
             await self._close(id)  # the editor opens it again
         self.sessions[id] = session
 
-    async def _continue(self, session: EditorSession, id: str) -> str | None:
+    async def _continue(self, session: EditorSession, id: str) -> SuspendedRun | None:
         """Continue from the newest version of a session. Nothing happens if it is open and has no turn yet.
 
         Returns:
@@ -328,8 +329,8 @@ class EditorAgent:
             raise InvalidSessionError(
                 f'The session works in {directory}, and not in {own}. Open it with that directory.'
             )
-        run_id = await conversation.select_suspended(record)
-        if run_id is None:
+        suspended = await conversation.select_suspended(record)
+        if suspended is None:
             try:
                 await conversation.select(record)
             except PendingVersionError:  # the run that has claimed its answers is alive
@@ -342,7 +343,7 @@ class EditorAgent:
                 'fork it then.'
             )
         conversation.is_in_directory = True  # an editor shows the directory, so turns do not work on a copy
-        return run_id
+        return suspended
 
     async def _newest(self, id: str, conversation: Conversation) -> VersionRecord:
         """Return the version that a session continues: that of the directory, or else the newest.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
+from acp import RequestError
 from acp.schema import (
     CreateTerminalResponse,
     EnvVariable,
@@ -17,8 +18,17 @@ from acp.schema import (
     WaitForTerminalExitResponse,
     WriteTextFileResponse,
 )
+from pydantic import ValidationError
 
 from ._updates import Update
+
+FAILURES: Final = (RequestError, ValidationError)
+"""The errors of all methods: the editor refused the request, or its response is not that of the protocol."""
+
+
+def describe_refusal(error: Exception) -> str:
+    """Return why one of these methods failed, as the end of a sentence."""
+    return 'its response is invalid' if isinstance(error, ValidationError) else str(error)
 
 
 class Client(Protocol):

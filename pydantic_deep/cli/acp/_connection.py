@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import selectors
-from collections.abc import Generator
-from contextlib import contextmanager
 from typing import Any, BinaryIO, Final, Protocol, cast
 
 import anyio
@@ -120,34 +117,6 @@ async def refuse(transport: LineTransport, sentence: str) -> None:
             error = {'code': INTERNAL_ERROR, 'message': sentence}
             await transport.send({'jsonrpc': '2.0', 'id': message['id'], 'error': error})
     await transport.close()
-
-
-@contextmanager
-def protected_stdio(*, stdin: int = 0, stdout: int = 1, stderr: int = 2) -> Generator[tuple[BinaryIO, BinaryIO]]:
-    """Yield files for the messages. Meanwhile, all other output goes to standard error, and other input is empty.
-
-    So `print` of a tool and the output of a child process do not get between the messages.
-
-    Args:
-        stdin: The descriptor of standard input.
-        stdout: The descriptor of standard output.
-        stderr: The descriptor of standard error.
-    """
-    kept = os.dup(stdin), os.dup(stdout)  # the streams of the messages are closed with the connection
-    with (
-        os.fdopen(os.dup(stdin), 'rb', buffering=0) as incoming,
-        os.fdopen(os.dup(stdout), 'wb', buffering=0) as outgoing,
-    ):
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(nothing, stdin)
-        os.close(nothing)
-        os.dup2(stderr, stdout)
-        try:
-            yield incoming, outgoing
-        finally:
-            for descriptor, original in zip(kept, (stdin, stdout), strict=True):
-                os.dup2(descriptor, original)
-                os.close(descriptor)
 
 
 async def open_pipes(incoming: BinaryIO, outgoing: BinaryIO) -> LineTransport:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import errno
 from dataclasses import dataclass
 
-from acp import RequestError
 from acp.schema import ClientCapabilities
 
-from ._client import Client
+from ._client import FAILURES, Client, describe_refusal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +29,7 @@ class EditorFiles:
             return None
         try:
             return (await self.client.read_text_file(self.session_id, path)).content
-        except RequestError:
+        except FAILURES:
             return None
 
     async def write(self, path: str, text: str) -> None:
@@ -42,8 +41,9 @@ class EditorFiles:
         if self.can_write:
             try:
                 await self.client.write_text_file(self.session_id, path, text)
-            except RequestError as error:
-                raise OSError(errno.EIO, f'The editor refused to write the file: {error}. Ask the user') from error
+            except FAILURES as error:
+                reason = describe_refusal(error)
+                raise OSError(errno.EIO, f'The editor refused to write the file: {reason}. Ask the user') from error
 
 
 def open_editor_files(client: Client, session_id: str, capabilities: ClientCapabilities | None) -> EditorFiles | None:

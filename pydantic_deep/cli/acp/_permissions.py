@@ -46,8 +46,11 @@ CHOICE: Final = 'choice:'
 """The beginning of the options with suggested answers; their position follows."""
 
 
-class UnknownOptionError(DeepAgentError, ValueError):
-    """The editor selected an option that was not offered."""
+class InvalidPermissionError(DeepAgentError):
+    """The editor did not answer a permission request with one of its options."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f'{problem}. No call has run. Report this to the authors of the editor.')
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,16 +69,15 @@ class PermissionRequest:
         `None` is the text of the next prompt.
 
         Raises:
-            UnknownOptionError: The option was not offered.
+            InvalidPermissionError: The option was not offered.
         """
         outcome = response.outcome
         if not isinstance(outcome, SelectedPermissionOutcome):
             return None
         chosen = outcome.option_id
         if chosen not in {option.option_id for option in self.options}:
-            raise UnknownOptionError(
-                f'The editor answered a permission request with {chosen!r}, which was not offered. No call has run. '
-                'Report this to the authors of the editor.'
+            raise InvalidPermissionError(
+                f'The editor answered a permission request with {chosen!r}, which was not offered'
             )
         if chosen == TEXT:
             return None, False

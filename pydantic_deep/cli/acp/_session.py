@@ -21,7 +21,7 @@ from acp.schema import (
 )
 from anyio.abc import TaskStatus
 from pydantic_ai import RunCancelled, UserError
-from pydantic_ai.messages import BinaryContent
+from pydantic_ai.messages import BinaryContent, ModelRequest, UserPromptPart
 from rich.console import Console
 
 from pydantic_deep._messages.form_fields import read_answer
@@ -41,11 +41,12 @@ from pydantic_deep.cli.turn._turn_presenter import Work
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.plan_mode import has_plan_mode
 from pydantic_deep.streaming import EndEvent, ErrorEvent, StreamEvent, ToolResultEvent, approval_of
+from pydantic_deep.versions import SuspendedRun
 from pydantic_deep.views import Repeat, repeat_of
 
 from ._cancellation import Cancellation
-from ._client import Client
-from ._permissions import PermissionRequest, permission_request
+from ._client import FAILURES, Client, describe_refusal
+from ._permissions import InvalidPermissionError, PermissionRequest, permission_request
 from ._prompts import EditorPrompt
 from ._updates import Places, Update, UpdateTranslator, fenced
 
@@ -178,10 +179,12 @@ class EditorSession(ChatSession):
         """Send the commands to the editor, after the response to the request that is being handled."""
         self._emit([helpers.update_available_commands(await self.commands())])
 
-    async def replay(self) -> None:
-        """Send the whole conversation to the editor."""
+    async def replay(self, suspended: SuspendedRun | None = None) -> None:
+        """Send the whole conversation to the editor, with the prompt of the suspended run that continues it."""
         if self.conversation.tip is not None:
             messages = await self.conversation.tip.messages()
+            if suspended is not None and suspended.prompt is not None:
+                messages = [*messages, ModelRequest([UserPromptPart(suspended.prompt)])]
             self._emit(self._translator.history(messages, self.runtime.deps.todos))
         await self._flush()
 
@@ -318,13 +321,20 @@ class EditorSession(ChatSession):
         return answers
 
     async def _ask(self, request: PermissionRequest) -> tuple[Decision | None, bool]:
-        """Return the decision of the person, `None` for a text that follows, and whether it applies to later calls."""
+        """Return the decision of the person, `None` for a text that follows, and whether it applies to later calls.
+
+        Raises:
+            InvalidPermissionError: The editor did not ask, or answered with another option.
+            RunCancelled: The editor cancelled the turn, or closed the connection.
+        """
         await self._flush()
         try:
             with self._current.stops():
                 response = await self._client.request_permission(self.id, request.tool_call, request.options)
         except ConnectionError:
             raise RunCancelled('The editor closed the connection.') from None
+        except FAILURES as error:
+            raise InvalidPermissionError(f'The editor did not ask for permission: {describe_refusal(error)}') from error
         decided = request.decision(response)
         if decided is None:
             raise RunCancelled('The editor cancelled the turn.')

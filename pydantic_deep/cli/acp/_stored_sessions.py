@@ -70,7 +70,11 @@ def directory_of(cwd: str) -> Path:
         InvalidSessionError: It is not absolute, or no directory.
     """
     path = Path(cwd)
-    if not path.is_absolute() or not path.is_dir():
+    try:
+        is_usable = path.is_absolute() and path.is_dir()
+    except OSError:  # its name is too long, or it is in a directory of somebody else
+        is_usable = False
+    if not is_usable:
         raise InvalidSessionError(f'The working directory {cwd!r} is no absolute path of a directory. Pass one.')
     return path.resolve()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -9,14 +10,13 @@ from dataclasses import dataclass
 from typing import Final
 
 import anyio
-from acp import RequestError
-from acp.schema import EnvVariable
+from acp.schema import CreateTerminalResponse, EnvVariable
 
 from pydantic_deep._run_to_completion import run_to_completion
 from pydantic_deep_backends.errors import BackendUnavailableError, CommandTimeoutError
 from pydantic_deep_backends.protocol import CommandResult
 
-from ._client import Client
+from ._client import FAILURES, Client, describe_refusal
 
 OUTPUT_BYTES: Final = 1_048_576
 """Bytes of output that the editor keeps, from the end: more than a model can read."""
@@ -25,7 +25,7 @@ OMITTED: Final = '[The beginning of the output was omitted.]\n'
 """The line before an output that the editor has truncated."""
 
 SHUTDOWN_SECONDS: Final = 5
-"""How long to wait for an editor that does not answer when a terminal is released."""
+"""How long a cancelled command waits until the editor has released its terminal."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,26 +48,22 @@ class EditorTerminal:
         """
         program, *args = arguments
         variables = [EnvVariable(name=name, value=value) for name, value in env.items()]
-        ids: list[str] = []
-
-        async def create() -> None:
-            created = await self.client.create_terminal(
-                self.session_id, program, args, variables, directory, OUTPUT_BYTES
-            )
-            ids.append(created.terminal_id)
-
+        creating = asyncio.ensure_future(
+            self.client.create_terminal(self.session_id, program, args, variables, directory, OUTPUT_BYTES)
+        )
         try:
-            await run_to_completion(create())  # a terminal without a known id could not be released
-            return await self._result(ids[0], timeout)
-        except RequestError as error:
-            raise BackendUnavailableError(f'The editor did not run the command: {error}. Ask the user.') from error
+            created = await asyncio.shield(creating)  # a terminal without a known id could not be released
+            return await self._result(created.terminal_id, timeout)
+        except FAILURES as error:
+            reason = describe_refusal(error)
+            raise BackendUnavailableError(f'The editor did not run the command: {reason}. Ask the user.') from error
         finally:
-            for id in ids:
-                await run_to_completion(self._release(id))
+            releasing = asyncio.ensure_future(self._release(creating))  # continues if the editor answers later
+            await run_to_completion(asyncio.wait([releasing], timeout=SHUTDOWN_SECONDS))
 
-    async def _release(self, id: str) -> None:
-        with anyio.move_on_after(SHUTDOWN_SECONDS), suppress(RequestError, ConnectionError):
-            await self.client.release_terminal(self.session_id, id)
+    async def _release(self, creating: asyncio.Future[CreateTerminalResponse]) -> None:
+        with suppress(*FAILURES, ConnectionError):
+            await self.client.release_terminal(self.session_id, (await creating).terminal_id)
 
     async def _result(self, id: str, timeout: float | None) -> CommandResult:
         try:

@@ -137,9 +137,9 @@ async def _resume(chat: ChatSession, arguments: Sequence[str]) -> None:
     revisions = chat.reader.revisions
     record = await revisions.find(arguments[0]) if arguments else await find_resumable(revisions)
     chat.conversation.check_settings(record)
-    run_id = await chat.conversation.select_suspended(record)
-    if run_id is not None:
-        await chat.present(partial(recover_turn, chat.conversation, run_id))
+    suspended = await chat.conversation.select_suspended(record)
+    if suspended is not None:
+        await chat.present(partial(recover_turn, chat.conversation, suspended.id))
         return
     await check_pending(chat.reader.store, record)
     await chat.conversation.resume_from(record)

@@ -13,6 +13,7 @@ import typer
 
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli.history._store import NO_STORE, UnusableStoreError, choose_store, open_chosen_store
+from pydantic_deep.cli.terminal._protected_stdio import protected_descriptors
 from pydantic_deep.cli.turn._runtime import Extras, Settings
 
 from ._options import (
@@ -71,11 +72,11 @@ class EditorOptions:
     async def run(self) -> None:
         """Answer the messages of an editor until it closes the connection."""
         from pydantic_deep.cli.acp._agent import EditorAgent
-        from pydantic_deep.cli.acp._connection import open_pipes, protected_stdio, refuse, serve
+        from pydantic_deep.cli.acp._connection import open_pipes, refuse, serve
 
         url = NO_STORE if self.no_store else choose_store(self.store, self.environment)
         async with AsyncExitStack() as stack:
-            transport = await open_pipes(*stack.enter_context(protected_stdio()))
+            transport = await open_pipes(*stack.enter_context(protected_descriptors(0, 1, 2)))
             try:
                 store = await stack.enter_async_context(open_chosen_store(url, self.environment))
             except UnusableStoreError as error:

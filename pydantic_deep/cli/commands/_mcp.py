@@ -11,6 +11,7 @@ import typer
 
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli.configuration._served_configuration import load_served_configuration, print_ignored
+from pydantic_deep.cli.terminal._protected_stdio import protected_stdio
 from pydantic_deep.cli.turn._served_agents import with_configuration
 
 from ._options import (
@@ -68,7 +69,7 @@ def _mcp(
     # A terminal that controls the process belongs to the client, as for `acp`.
     environment = replace(context.find_object(Environment) or Environment(), open_terminal=lambda: nullcontext(None))
     overrides = {'agents': agents, 'store': store, 'work_dir': work_dir, 'mcp_answers': allow_answers or None}
-    with exit_on_error():
+    with exit_on_error(), protected_stdio() as streams:  # modules of agents may print, too
         settings = load_server_settings(config, overrides)
         try:
             from pydantic_deep.server.mcp.stdio import serve_stdio
@@ -87,6 +88,6 @@ def _mcp(
                 with_configuration(served, configured.servers, capabilities) as ready,
                 open_served_store(settings, environment) as opened,
             ):
-                await serve_stdio(ready, opened, settings, owner=environment.person)
+                await serve_stdio(ready, opened, settings, owner=environment.person, streams=streams)
 
         run_with_agents(work, settings, configured.default_agent)

@@ -79,22 +79,22 @@ class Resumption:
         await check_runtime(runtime)
         runtime = await with_memory(runtime, settings, store)
         conversation = open_conversation(runtime, settings, store)
-        run_id = await conversation.select_suspended(record) if is_suspended else None
-        if run_id is None:
+        run = await conversation.select_suspended(record) if is_suspended else None
+        if run is None:
             await check_pending(store, record)  # of a suspended run, its agent has another name
             await conversation.resume_from(record)
         task = await TurnLineages(store=store).prompt(record) or ''
         turn = await present(
             runtime,
-            partial(resume_turn, conversation, task) if run_id is None else partial(recover_turn, conversation, run_id),
+            partial(resume_turn, conversation, task) if run is None else partial(recover_turn, conversation, run.id),
             make_decider=self._make_decider(environment, has_pending=has_pending),
         )
         if (
             turn.exit_code not in (EXIT_CODES['complete'], EXIT_CODES['awaiting_approval'])
             and not turn.has_next_command
         ):
-            if run_id is not None or turn.has_answered:
-                notify('Answered calls may have run. Continue with: pydantic-deep run --continue')
+            if run is not None or turn.has_answered:
+                notify('Answered calls may have run. Continue with: pydantic-deep run --continue TASK')
             else:
                 notify(f'No answers given; {short_id(record.id)} is still pending.')
         return turn.exit_code

@@ -182,7 +182,7 @@ class VersionReader:
                 begun = run.started_at.isoformat(timespec='milliseconds')
                 text = (
                     f'Suspended: the run of {run.agent_name} of {begun} did not end. It is at {at}, and '
-                    f'no process works on it. {finish}Continue after its last step with: pydantic-deep run --continue'
+                    f'no process works on it. {finish}Continue after its last step with: pydantic-deep run --continue TASK'
                 )
                 typer.echo(escape_invisible(text), err=True)
 

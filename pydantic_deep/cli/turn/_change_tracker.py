@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -109,6 +110,7 @@ class ChangeTrackingBackend(LocalBackend):
                     actual = digest_of(await self.read_bytes(path))
                 except FileNotFoundError:
                     actual = None
+                    await self._check_unsaved(path)
                 if actual != expected:
                     raise FileChangedError(path, expected=expected, actual=actual)
                 await self._write_in_editor(path, data)
@@ -146,6 +148,16 @@ class ChangeTrackingBackend(LocalBackend):
         return (
             (self.editor, str(PurePosixPath(self.ref.id) / real.relative_to(top))) if real.is_relative_to(top) else None
         )
+
+    async def _check_unsaved(self, path: str) -> None:
+        """Check that the editor has no text for a file that does not exist yet.
+
+        Raises:
+            OSError: It has one, which the user would lose.
+        """
+        place = await self._place_in_editor(path, b'')
+        if place is not None and await place[0].read(place[1]):  # some editors return an empty text for every new file
+            raise OSError(errno.EBUSY, 'The editor has an unsaved text for this new file. Ask the user to save it')
 
     async def _write_in_editor(self, path: str, data: bytes) -> None:
         place = await self._place_in_editor(path, data)

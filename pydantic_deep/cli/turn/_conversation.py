@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
@@ -24,9 +25,15 @@ from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.cli.render._terminal_text import first_line
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.errors import DeepAgentError
-from pydantic_deep.store import Commit, Store, VersionNotFoundError, VersionRecord, new_id
+from pydantic_deep.store import ApprovalAnsweredError, Commit, Store, VersionNotFoundError, VersionRecord, new_id
 from pydantic_deep.streaming import FileEvent
-from pydantic_deep.versions import AgentVersion, ApprovalInbox, UnversionedFilesWarning, VersionedAgent
+from pydantic_deep.versions import (
+    AgentVersion,
+    ApprovalInbox,
+    SuspendedRun,
+    UnversionedFilesWarning,
+    VersionedAgent,
+)
 from pydantic_deep.views import TurnLineages, is_pending
 
 from ._change_tracker import UnversionedBackend, UnversionedSandbox
@@ -114,22 +121,22 @@ class Conversation:
         elif await self.select_suspended(record) is None:
             await self.continue_from(record.id)
 
-    async def suspended_run(self, record: VersionRecord) -> str | None:
-        """Return the id of the suspended run that can continue a version; `None` if there is none.
+    async def suspended_run(self, record: VersionRecord) -> SuspendedRun | None:
+        """Return the suspended run that can continue a version; `None` if there is none.
 
         Args:
             record: The last step of the run, or the answered version that it resumes.
         """
         suspended = await self.versions.suspended(record.conversation_id)
-        return next((run.id for run in suspended if can_finish(run, record)), None)
+        return next((run for run in suspended if can_finish(run, record)), None)
 
-    async def select_suspended(self, record: VersionRecord) -> str | None:
-        """Make a version the tip if a suspended run can continue it, and return the id of the run; `None` otherwise."""
-        run_id = await self.suspended_run(record)
-        if run_id is not None:
+    async def select_suspended(self, record: VersionRecord) -> SuspendedRun | None:
+        """Make a version the tip if a suspended run can continue it, and return the run; `None` otherwise."""
+        run = await self.suspended_run(record)
+        if run is not None:
             await self.resume_from(record)
             self.unfinished_version_id = record.id
-        return run_id
+        return run
 
     @property
     def settings(self) -> Settings:
@@ -222,11 +229,16 @@ class Conversation:
         return self.tip
 
     async def abandon_pending(self, version: Version) -> None:
-        """Abandon the pending calls of a version, so that the conversation can continue without them."""
+        """Abandon the pending calls of a version, so that the conversation can continue without them.
+
+        If they are answered elsewhere, the turn goes on there, and this conversation is a branch.
+        """
         inbox = ApprovalInbox(self.store)
         for item in await self.store.approvals(version_id=version.id):
-            await inbox.answer(item.id, Deny(ABANDONED_REASON), reason=ABANDONED_REASON)
-        await self.store.claim_approvals(version.id, new_id())  # so that it cannot be resumed
+            with suppress(ApprovalAnsweredError):
+                await inbox.answer(item.id, Deny(ABANDONED_REASON), reason=ABANDONED_REASON)
+        with suppress(ApprovalAnsweredError):
+            await self.store.claim_approvals(version.id, new_id())  # so that it cannot be resumed
         record = version.record.child('edit', state='interrupted', pending=None)
         await self.store.commit(Commit(versions=[record]))
         self.tip = await self.versions.load(record.id, backend=self.runtime.backend)

@@ -119,7 +119,7 @@ def describe_suspension(error: Exception) -> str:
     """Return the message for a turn that the store could not complete."""
     return (
         f'Suspended: the store did not accept the end of the turn. {first_line(str(error), MAX_CHARS)} Continue after '
-        'the last stored step with: pydantic-deep run --continue'
+        'the last stored step with: pydantic-deep run --continue TASK'
     )
 
 
@@ -161,5 +161,7 @@ def describe_last_answer(use: BudgetUsage, *, is_persistent: bool) -> str:
 
 
 def _continue_advice(measure: BudgetMeasure, *, is_persistent: bool) -> str:
-    advice = 'Continue with `pydantic-deep run --continue`, or in a chat with another prompt; ' if is_persistent else ''
+    advice = (
+        'Continue with `pydantic-deep run --continue TASK`, or in a chat with another prompt; ' if is_persistent else ''
+    )
     return f'{advice}{BUDGET_OPTIONS[measure]} raises it.'

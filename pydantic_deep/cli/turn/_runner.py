@@ -6,6 +6,7 @@ A turn is one run of the agent, plus one after each pause for approvals. Its run
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -45,6 +46,7 @@ from pydantic_deep.subagents import SubagentEvent
 from pydantic_deep.versions import ApprovalInbox, TurnStream
 from pydantic_deep.views import prompt_text
 
+from ._cancellation_requests import cancelled_on_request
 from ._conversation import Conversation, Version
 from ._failures import (
     describe_exceeded_budget,
@@ -280,8 +282,10 @@ class _TurnRunner:
     async def _run(self, stream: TurnStream[DeepAgentDeps, Output]) -> Version:
         """Emit the events of one run, and return its version."""
         self._stream = stream
+        store, is_persistent = self._conversation.store, self._conversation.is_persistent
+        requests = cancelled_on_request(store, lambda: stream.run_id, self._stop) if is_persistent else nullcontext()
         try:
-            async with stream:
+            async with requests, stream:
                 async for event in stream.events():
                     await self._handle_event(event)
         finally:

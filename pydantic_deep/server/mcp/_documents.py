@@ -31,6 +31,7 @@ from mcp_types import (
 from pydantic_deep.server.access._ownership import Access
 from pydantic_deep.server.http._errors import ServerError
 from pydantic_deep.server.routes import _admin, _conversations, _versions
+from pydantic_deep.server.routes._parameters import CURSOR
 
 from ._call import explained
 
@@ -70,7 +71,7 @@ async def list_resources(access: Access, params: PaginatedRequestParams | None) 
     if not access.has('run'):
         return ListResourcesResult(resources=[])
     cursor = None if params is None else params.cursor
-    if cursor is not None and not cursor.isdecimal():
+    if cursor is not None and re.fullmatch(CURSOR, cursor) is None:
         raise ServerError(
             'invalid', f'There is no page {cursor[:100]!r}. Pass the `nextCursor` of a list of resources.'
         )

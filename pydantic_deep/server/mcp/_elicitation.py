@@ -21,11 +21,14 @@ from mcp_types import (
     InputResponse,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
 
+from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.server.access._ownership import Access
-from pydantic_deep.server.http._errors import ServerError
+from pydantic_deep.server.http._errors import ServerError, refusal_of
 from pydantic_deep.server.routes import _approvals, _turns
 from pydantic_deep.server.schemas._approvals import Answer, PendingCall
+from pydantic_deep.server.schemas._fields import MAX_REASON_CHARS
 
 from ._call import Call
 from ._runs import run_result, wait_for_run
@@ -35,7 +38,12 @@ FORM: Final[dict[str, Any]] = {
     'type': 'object',
     'properties': {
         'decision': {'type': 'string', 'title': 'Decision', 'enum': ['approve', 'deny']},
-        'reason': {'type': 'string', 'title': 'Reason', 'description': 'The agent receives it if you deny the call.'},
+        'reason': {
+            'type': 'string',
+            'title': 'Reason',
+            'description': 'The agent receives it if you deny the call.',
+            'maxLength': MAX_REASON_CHARS,
+        },
     },
     'required': ['decision'],
 }
@@ -88,7 +96,7 @@ async def continued_run(call: Call) -> str | None:
         raise ServerError('forbidden', 'Answering approvals requires a key with the scope `approve`.')
     pending = run_result(call.access, await _turns.read_run(run_id, call.access)).approvals
     for shown, answer in filled_forms(pending, call.params.input_responses or {}):
-        run_id = await _answer(call, shown, answer) or run_id
+        run_id = await answer_form(call.access, shown, answer, resume=True) or run_id
     return run_id
 
 
@@ -107,17 +115,26 @@ async def _ask_for_all(call: Call, pending: Sequence[PendingCall]) -> str | None
     for shown in pending:
         try:
             answer = _answer_of(shown, await call.session.elicit_form(_message(shown), _form(shown), call.request_id))
-        except MCPError:  # the client cannot show the form now: the approval stays pending
+        except (MCPError, ValidationError):  # the client cannot show the form now: the approval stays pending
             return None
         if answer is None:
             return None
-        resumed = await _answer(call, shown, answer)
+        resumed = await answer_form(call.access, shown, answer, resume=True)
     return resumed
 
 
-async def _answer(call: Call, pending: PendingCall, answer: Answer) -> str | None:
-    """Answer an approval through the route, and return the run that resumes with it, if it was the last one."""
-    return (await _approvals.answer_approval(pending.approval, answer, call.access, resume=True)).run_id
+async def answer_form(access: Access, pending: PendingCall, answer: Answer, *, resume: bool) -> str | None:
+    """Answer an approval through the route, and return the run that resumes with it, if it was the last one.
+
+    The answer has no effect if the approval was answered while the form was open, or the call has changed since.
+    """
+    try:
+        return (await _approvals.answer_approval(pending.approval, answer, access, resume=resume)).run_id
+    except DeepAgentError as error:
+        refusal = refusal_of(error)
+        if refusal is None or refusal.type != 'conflict':
+            raise
+    return None
 
 
 def can_ask(access: Access, session: ServerSession) -> bool:
@@ -159,6 +176,9 @@ def _answer_of(pending: PendingCall, result: ElicitResult) -> Answer | None:
     """Return the answer in a filled form; `None` if it was dismissed, or has neither a decision nor an answer.
 
     A dismissed form leaves the approval pending: it is no decision about the call.
+
+    Raises:
+        ServerError: The reason is too long.
     """
     content = result.content or {}
     if pending.is_question:
@@ -168,6 +188,8 @@ def _answer_of(pending: PendingCall, result: ElicitResult) -> Answer | None:
     decision, reason = content.get('decision'), content.get('reason')
     if result.action != 'accept' or decision not in ('approve', 'deny'):
         return None
+    if reason and len(str(reason)) > MAX_REASON_CHARS:
+        raise ServerError('invalid', f'The reason is longer than {MAX_REASON_CHARS:,} characters. Shorten it.')
     return Answer(decision=decision, reason=str(reason) if reason else None, digest=pending.digest)
 
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import suppress
 from io import TextIOWrapper
-from pathlib import Path
-from typing import Any, BinaryIO, Final, cast
+from typing import Any, BinaryIO, Final
 
 import anyio
 from anyio.streams.memory import MemoryObjectSendStream
@@ -24,7 +20,15 @@ NO_MESSAGE: Final = (
 )
 
 
-class _Lines(TextIOWrapper):
+class _Text(TextIOWrapper):
+    """Text in a file that remains open: a thread may still read from it at the end, and its owner closes it."""
+
+    def close(self) -> None:
+        with suppress(ValueError):
+            self.detach()
+
+
+class _Lines(_Text):
     """Text whose lines have a maximum length. The rest of a longer line is skipped, and its beginning is no JSON."""
 
     def readline(self, size: int = -1, /) -> str:
@@ -36,24 +40,10 @@ class _Lines(TextIOWrapper):
         return 'The line was too long.\n'
 
 
-@contextmanager
-def open_input() -> Generator[anyio.AsyncFile[str]]:
-    """Yield the lines of standard input. Meanwhile, other readers of it, such as child processes, find it empty."""
-    try:
-        descriptor = sys.stdin.fileno()
-    except (OSError, ValueError):  # it is an object of a test, or closed
-        lines = _Lines(cast('BinaryIO', sys.stdin.buffer), encoding='utf-8', errors='replace')
-        yield anyio.wrap_file(lines)
-        lines.detach()
-        return
-    kept = os.dup(descriptor)
-    with Path(os.devnull).open('rb') as nothing:
-        os.dup2(nothing.fileno(), descriptor)
-    try:
-        # A thread may still read from the copy at the end, so nothing closes it.
-        yield anyio.wrap_file(_Lines(os.fdopen(kept, 'rb', closefd=False), encoding='utf-8', errors='replace'))
-    finally:
-        os.dup2(kept, descriptor)
+def text_files(incoming: BinaryIO, outgoing: BinaryIO) -> tuple[anyio.AsyncFile[str], anyio.AsyncFile[str]]:
+    """Return the lines of a file, and a file for lines."""
+    lines = _Lines(incoming, encoding='utf-8', errors='replace')
+    return anyio.wrap_file(lines), anyio.wrap_file(_Text(outgoing, encoding='utf-8'))
 
 
 async def refuse_others(

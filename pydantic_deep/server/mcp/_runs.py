@@ -98,6 +98,11 @@ def _next(access: Access, run: Run, *, has_pending: bool) -> str | None:
     match run.state:
         case 'queued' | 'running':
             return 'The run continues. Wait for it with `get_run`.'
+        case 'suspended' if run.has_moved_on:
+            return (
+                'The process of the run ended, and the conversation has moved on without it. Continue it with '
+                '`resume_run`, or end it with `cancel_run`.'
+            )
         case 'suspended':
             return 'The run has no end in the store. Continue it with `resume_run`, or end it with `cancel_run`.'
         case 'awaiting_approval' if not has_pending:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Literal
 from mcp_types import CallToolResult, TextContent
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
+from pydantic_deep.server.routes._parameters import CURSOR
 from pydantic_deep.server.schemas._approvals import PendingCall
 from pydantic_deep.server.schemas._fields import Id, Name, Reason
 from pydantic_deep.store import VersionKind, VersionState
@@ -91,7 +92,7 @@ class LogArguments(_Arguments):
     """Include versions within turns."""
     limit: Annotated[int, Field(ge=1, le=200)] = 20
     """Maximum number of items."""
-    cursor: Annotated[str, Field(pattern='^[0-9]{1,18}$')] | None = None
+    cursor: Annotated[str, Field(pattern=CURSOR)] | None = None
     """The cursor of the previous page."""
 
 

@@ -35,13 +35,13 @@ from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.server._run_start import start_run
 from pydantic_deep.server._turn_task import TurnTask, find_first_run, load_task
 from pydantic_deep.server.access._ownership import Access
-from pydantic_deep.server.http._errors import ServerError, refusal_of
-from pydantic_deep.server.routes import _approvals, _turns
+from pydantic_deep.server.http._errors import ServerError
+from pydantic_deep.server.routes import _turns
 from pydantic_deep.versions import TurnOptions
 from pydantic_deep.views import RunState
 
 from ._call import Call, explained
-from ._elicitation import can_ask, filled_forms, forms_of, wait_and_ask
+from ._elicitation import answer_form, can_ask, filled_forms, forms_of, wait_and_ask
 from ._runs import run_result
 from ._shapes import RunResult, tool_result
 
@@ -60,7 +60,7 @@ _TaskStatus: TypeAlias = Literal['working', 'input_required', 'completed', 'canc
 _STATUSES: Final[Mapping[RunState, _TaskStatus]] = {
     'queued': 'working',
     'running': 'working',
-    'suspended': 'working',  # a server that starts resumes it
+    'suspended': 'working',  # a server that starts resumes it, unless the conversation has moved on
     'awaiting_approval': 'input_required',
     'complete': 'completed',
     'failed': 'completed',
@@ -142,7 +142,7 @@ async def _get(access: Access, session: ServerSession, task: TurnTask, params: o
         message = None if forms else result.next
     elif described['status'] == 'completed':
         described['result'] = _to_json(tool_result(result))
-    elif task.run.state == 'suspended':
+    if task.run.state == 'suspended':
         message = result.next
     return described if message is None else {**described, 'statusMessage': message}
 
@@ -156,12 +156,7 @@ async def _update(access: Access, session: ServerSession, task: TurnTask, params
     if not access.has('approve'):
         raise ServerError('forbidden', 'Answering approvals requires a key with the scope `approve`.')
     for shown, answer in filled_forms(run_result(access, task.run).approvals, params.input_responses):
-        try:
-            await _approvals.answer_approval(shown.approval, answer, access, resume=False)
-        except DeepAgentError as error:
-            refusal = refusal_of(error)
-            if refusal is None or refusal.type != 'conflict':
-                raise
+        await answer_form(access, shown, answer, resume=False)
     task = await load_task(access, task.id)
     run = task.run
     if run.state == 'awaiting_approval' and run.version_id is not None and not run_result(access, run).approvals:
@@ -188,9 +183,10 @@ async def _cancel(access: Access, session: ServerSession, task: TurnTask, params
 def _describe(task: TurnTask, *, asks: bool) -> dict[str, Any]:
     """Return the fields that every task has."""
     state = task.run.state
+    stays = (state == 'suspended' and task.run.has_moved_on) or (state == 'awaiting_approval' and not asks)
     return {
         'taskId': task.id,
-        'status': 'completed' if state == 'awaiting_approval' and not asks else _STATUSES[state],
+        'status': 'completed' if stays else _STATUSES[state],  # only a call of a tool continues it
         'createdAt': task.created_at.isoformat(),
         'lastUpdatedAt': task.changed_at.isoformat(),
         'ttlMs': None,  # it is kept as long as its conversation

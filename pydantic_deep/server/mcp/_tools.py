@@ -99,6 +99,9 @@ async def _run(call: Call, arguments: RunArguments) -> Result:
 
 async def _begin(access: Access, arguments: RunArguments) -> str:
     version = await _base(access, arguments)
+    own = version.record.agent_name
+    if arguments.agent not in (None, own):
+        raise ServerError('invalid', f'The conversation is one of the agent {own!r}. Omit `agent`, or start a new one.')
     turn = NewTurn(prompt=arguments.prompt, branch=arguments.branch)
     return (await start_run(access, version, _turns.options_from(access, version, turn))).id
 

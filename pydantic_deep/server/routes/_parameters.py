@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import Depends, Query
 
@@ -15,5 +15,8 @@ Runner = Annotated[Access, Depends(Require('run'))]
 Limit = Annotated[int, Query(ge=1, le=200, description='Maximum number of items in the page.')]
 """The maximum number of items of a page."""
 
-Cursor = Annotated[str | None, Query(pattern='^[0-9]{1,18}$', description='The cursor of the previous page.')]
+CURSOR: Final = '^[0-9]{1,18}$'
+"""The pattern of a cursor: a number that fits in an integer of a database."""
+
+Cursor = Annotated[str | None, Query(pattern=CURSOR, description='The cursor of the previous page.')]
 """The cursor of the previous page."""

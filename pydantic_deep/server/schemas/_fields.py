@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 from pydantic import Field
 
@@ -12,5 +12,8 @@ Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=200, pattern=r'^
 Id: TypeAlias = Annotated[str, Field(max_length=64)]
 """A complete, unabbreviated id."""
 
-Reason: TypeAlias = Annotated[str, Field(max_length=10_000)]
+MAX_REASON_CHARS: Final = 10_000
+"""Maximum length of a reason."""
+
+Reason: TypeAlias = Annotated[str, Field(max_length=MAX_REASON_CHARS)]
 """The reason for a decision."""

@@ -9,6 +9,7 @@ from pydantic_deep.store import RunRecord, Store, VersionFilter, VersionNotFound
 from pydantic_deep.versions._run_options import load_options
 from pydantic_deep.versions._turn import ALL_RUNS
 from pydantic_deep.versions.recording._attempts import attempts_of
+from pydantic_deep.versions.recording._prompts import Prompt, decode_prompt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +28,8 @@ class SuspendedRun:
     """Whether the conversation has moved on since. If so, `recover` resumes the run only if it is named."""
     started_at: datetime
     """When it began, in UTC."""
+    prompt: Prompt | None
+    """Its prompt, if no version has it yet, because the process crashed before the first step."""
 
 
 async def suspended_runs(
@@ -52,6 +55,7 @@ async def suspended_runs(
                     version_id=None if version is None else version.id,
                     has_moved_on=await has_moved_on(store, run),
                     started_at=utc_datetime(run.started_at),
+                    prompt=None if run.prompt is None else decode_prompt(run.prompt),
                 )
             )
     return suspended

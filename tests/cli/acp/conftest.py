@@ -42,8 +42,10 @@ from pydantic_deep.store import open_store
 from pydantic_deep.testing import FakeClock
 from tests.cli.conftest import PATIENCE_SECONDS, sleeping
 
-Answer: TypeAlias = Callable[[ToolCallUpdate, Sequence[PermissionOption]], Awaitable[str | None]]
-"""Chooses an option; `None` stands for a cancelled request."""
+Answer: TypeAlias = Callable[
+    [ToolCallUpdate, Sequence[PermissionOption]], Awaitable[str | RequestPermissionResponse | None]
+]
+"""Chooses an option, or returns the response; `None` stands for a cancelled request."""
 
 
 @dataclass
@@ -71,6 +73,12 @@ class FakeEditor:
     """What happened to terminals."""
     terminal: tuple[int, str] = (0, '')
     """The exit code and the output of the last terminal."""
+    created_after: anyio.Event | None = None
+    """Waited for before a terminal is created."""
+    happened: dict[str, anyio.Event] = field(
+        default_factory=lambda: {'asked to create': anyio.Event(), 'release': anyio.Event()}
+    )
+    """What a test can wait for."""
     hangs: anyio.Event | None = None
     """Set when the end of a command is waited for, which does not come then."""
     connection: ClientSideConnection = field(init=False)
@@ -88,6 +96,8 @@ class FakeEditor:
     ) -> RequestPermissionResponse:
         self.requests.append((tool_call, options))
         chosen = self.options.pop(0) if self.answer is None else await self.answer(tool_call, options)
+        if isinstance(chosen, RequestPermissionResponse):
+            return chosen
         if chosen is None:
             return RequestPermissionResponse(outcome=DeniedOutcome(outcome='cancelled'))
         return RequestPermissionResponse(outcome=AllowedOutcome(outcome='selected', option_id=chosen))
@@ -118,6 +128,9 @@ class FakeEditor:
     ) -> CreateTerminalResponse:
         if self.refuses_writes:
             raise RequestError(-32603, 'No.')
+        self.happened['asked to create'].set()
+        if self.created_after is not None:
+            await self.created_after.wait()
         self.commands.append([command, *args])
         self.events.append('create')
         variables = {'PATH': os.environ['PATH']} | {variable.name: variable.value for variable in env}
@@ -143,6 +156,7 @@ class FakeEditor:
 
     async def release_terminal(self, session_id: str, terminal_id: str, **_: Any) -> None:
         self.events.append('release')
+        self.happened['release'].set()
 
     async def declare(self, **capabilities: Any) -> None:
         """Initialize the connection with capabilities of this editor."""

@@ -47,6 +47,8 @@ async def test_an_invalid_session_is_refused(connect: Connect, work: Path) -> No
     async with connect(ScriptedModel()) as editor:
         with pytest.raises(RequestError, match="The working directory 'work' is no absolute path of a directory"):
             await editor.connection.new_session(cwd='work')
+        with pytest.raises(RequestError, match='is no absolute path of a directory'):
+            await editor.connection.new_session(cwd=f'/{"x" * 5000}')
         with pytest.raises(RequestError, match='The agent works in one directory only'):
             await editor.connection.new_session(cwd=str(work), additional_directories=['/tmp'])
         with pytest.raises(RequestError, match=r"There is no session 'x'\. List the sessions, or create one") as caught:
@@ -244,6 +246,18 @@ async def test_a_session_whose_turn_is_running_is_not_loaded(connect: Connect, w
         with pytest.raises(RequestError, match='The last turn of the session is running'):
             await editor.connection.load_session(cwd=str(work), session_id=session)
         await editor.connection.cancel(session_id=session)
+
+
+async def test_a_turn_that_was_abandoned_elsewhere_is_left_behind(connect: Connect, work: Path) -> None:
+    """If another editor continues a session without its pending calls, or runs them, this one continues it too."""
+    async with connect(ScriptedModel(WRITE, 'Mine.')) as editor, connect(ScriptedModel('Theirs.')) as other:
+        session = await editor.open(work)
+        editor.options = [None]
+        assert (await editor.prompt(session, 'Write.')).stop_reason == 'cancelled'
+        await other.connection.load_session(cwd=str(work), session_id=session)
+        assert (await other.prompt(session, 'Do not.')).stop_reason == 'end_turn'
+        assert (await editor.prompt(session, 'Go on.')).stop_reason == 'end_turn'
+        assert editor.text() == 'Mine.'
 
 
 async def test_a_closed_session_can_be_loaded_again(connect: Connect, work: Path) -> None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
-from pydantic_deep.cli.acp._connection import LineTransport, NoPipeError, open_pipes, protected_stdio, refuse
+from pydantic_deep.cli.acp._connection import LineTransport, NoPipeError, open_pipes, refuse
 
 
 class Sink:
@@ -62,24 +60,6 @@ async def test_a_line_that_is_no_message_is_answered_and_skipped(line: bytes, co
     await task
     assert received == [{'method': 'x'}]
     assert {error['error']['code'] for error in sink.lines} == {code}
-
-
-async def test_other_output_goes_to_standard_error(tmp_path: Path) -> None:
-    """While the streams are protected, what this process and its children print goes to standard error."""
-    (stdin, feed), (read, stdout) = os.pipe(), os.pipe()
-    errors = os.open(tmp_path / 'errors', os.O_RDWR | os.O_CREAT)
-    with protected_stdio(stdin=stdin, stdout=stdout, stderr=errors) as (incoming, outgoing):
-        os.write(stdout, b'printed\n')
-        await anyio.run_process(['/bin/echo', 'child'], stdout=stdout)
-        assert os.read(stdin, 10) == b''
-        os.write(feed, b'message')
-        assert incoming.read(7) == b'message'
-        outgoing.write(b'answer')
-    os.write(stdout, b' restored')
-    assert os.read(read, 100) == b'answer restored'
-    assert (tmp_path / 'errors').read_text() == 'printed\nchild\n'
-    for descriptor in (stdin, feed, read, stdout, errors):
-        os.close(descriptor)
 
 
 async def test_an_agent_that_cannot_start_answers_each_request_with_the_reason() -> None:

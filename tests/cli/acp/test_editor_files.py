@@ -60,6 +60,28 @@ async def test_a_text_that_changes_in_the_editor_meanwhile_is_not_overwritten(co
         assert editor.buffers[poem] == 'typed\nlily\n'
 
 
+@pytest.mark.parametrize('text', ['', 'typed'])
+async def test_an_unsaved_new_file_is_not_overwritten(connect: Connect, work: Path, text: str) -> None:
+    """If the user has typed a file that does not exist yet, creating it fails. An empty text is none."""
+    async with connect(ScriptedModel(WRITE, 'Done.')) as editor:
+        await editor.declare(fs=BOTH)
+        session = await editor.open(work)
+        editor.buffers[str(work / 'new.txt')] = text
+        editor.options = ['allow']
+        await editor.prompt(session, 'Write.')
+        assert editor.buffers[str(work / 'new.txt')] == (text or 'new\n')
+        [call, *_] = [
+            update for update in editor.of_kind('tool_call_update') if update.status in ('completed', 'failed')
+        ]
+        assert call.status == ('failed' if text else 'completed')
+        if text:
+            assert (
+                'The editor has an unsaved text for this new file. Ask the user to save it'
+                in call.content[0].content.text
+            )
+    assert (work / 'new.txt').exists() is not bool(text)
+
+
 async def test_files_are_written_on_disk_if_the_editor_only_reads(connect: Connect, work: Path) -> None:
     """Without the capability to write, the editor is not asked to."""
     async with connect(ScriptedModel(WRITE, 'Done.')) as editor:

@@ -21,7 +21,7 @@ from acp.helpers import (
     resource_link_block,
     text_block,
 )
-from acp.schema import StopReason
+from acp.schema import RequestPermissionResponse, StopReason
 from inline_snapshot import snapshot
 from pydantic_ai import RunCancelled, UserError
 from pydantic_ai.exceptions import ModelConnectionError, ModelHTTPError
@@ -307,6 +307,36 @@ async def test_an_option_that_was_not_offered_runs_nothing(connect: Connect, wor
         with pytest.raises(RequestError, match="answered a permission request with 'yes', which was not offered"):
             await editor.prompt(session, 'Write.')
     assert not (work / 'new.txt').exists()
+
+
+@pytest.mark.parametrize(
+    ('failure', 'reason'),
+    [
+        (RequestError(-32601, 'Method not found'), 'Method not found'),
+        (RequestPermissionResponse.model_construct(), 'its response is invalid'),
+    ],
+)
+async def test_an_editor_that_does_not_ask_runs_nothing(
+    connect: Connect, work: Path, caplog: pytest.LogCaptureFixture, failure: Any, reason: str
+) -> None:
+    """An editor that refuses to ask, or responds otherwise than the protocol says, is an error with a sentence."""
+
+    async def answer(*_: object) -> Any:
+        if isinstance(failure, Exception):
+            raise failure
+        return failure
+
+    async with connect(ScriptedModel(WRITE, 'Continued.')) as editor:
+        session = await editor.open(work)
+        editor.answer = answer
+        with pytest.raises(RequestError) as caught:
+            await editor.prompt(session, 'Write.')
+        assert str(caught.value) == (
+            f'The editor did not ask for permission: {reason}. No call has run. Report this to the authors of the editor.'
+        )
+        assert (await editor.prompt(session, 'Go on.')).stop_reason == 'end_turn'
+    assert not (work / 'new.txt').exists()
+    assert 'A request failed' not in caplog.text
 
 
 async def test_calls_of_subagents_are_named_and_ask_for_permission(connect: Connect, work: Path) -> None:

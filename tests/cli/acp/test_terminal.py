@@ -8,6 +8,7 @@ from typing import Any
 import anyio
 import pytest
 from acp import RequestError
+from acp.schema import CreateTerminalResponse
 
 from pydantic_deep.cli.acp import _terminal
 from pydantic_deep.cli.acp._terminal import EditorTerminal
@@ -68,6 +69,43 @@ async def test_a_cancelled_command_is_released(connect: Connect, work: Path) -> 
             await editor.connection.cancel(session_id=session)
         assert editor.events == ['create', 'release']
         assert (await editor.prompt(session, 'Next?')).stop_reason == 'end_turn'
+
+
+async def test_a_terminal_that_is_created_after_the_cancellation_is_released(
+    connect: Connect, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An editor that is slow to create a terminal does not delay the end of a cancelled turn, and no command survives it."""
+    monkeypatch.setattr(_terminal, 'SHUTDOWN_SECONDS', 0.01)
+    async with connect(ScriptedModel(MAKE), has_terminal=True) as editor:
+        await editor.declare(terminal=True)
+        session = await editor.open(work)
+        editor.options, editor.created_after = ['allow'], anyio.Event()
+        async with anyio.create_task_group() as tasks:
+
+            async def cancel() -> None:
+                await editor.happened['asked to create'].wait()
+                await editor.connection.cancel(session_id=session)
+
+            tasks.start_soon(cancel)
+            assert (await editor.prompt(session, 'Make it.')).stop_reason == 'cancelled'
+        assert editor.events == []
+        editor.created_after.set()
+        await editor.happened['release'].wait()
+        assert editor.events == ['create', 'release']
+
+
+@pytest.mark.parametrize('method', ['create_terminal', 'wait_for_terminal_exit', 'terminal_output'])
+async def test_an_invalid_response_about_a_terminal_is_an_error_with_a_sentence(method: str, work: Path) -> None:
+    """The model learns that the editor is the cause, and the terminal is released if there is one."""
+
+    async def respond(*_: object, **__: object) -> None:
+        CreateTerminalResponse.model_validate({})
+
+    client: Any = FakeEditor()
+    setattr(client, method, respond)
+    with pytest.raises(BackendUnavailableError, match='The editor did not run the command: its response is invalid'):
+        await EditorTerminal(client=client, session_id='s')(str(work), ['echo'], env={}, timeout=None)
+    assert client.events == ([] if method == 'create_terminal' else ['create', 'release'])
 
 
 async def test_an_editor_without_terminals_is_refused(connect: Connect, work: Path) -> None:

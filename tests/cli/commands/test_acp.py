@@ -239,9 +239,11 @@ async def test_a_turn_is_finished_from_its_last_step(connect: Connect, work: Pat
 
 
 async def test_a_turn_without_a_step_is_finished(connect: Connect, work: Path, tmp_path: Path) -> None:
-    """A turn that was killed before its first response has left its prompt, and runs from there."""
+    """A turn that was killed before its first response has left its prompt, which is shown, and runs from there."""
     async with killed(work, tmp_path, reads=0) as session, connect(ScriptedModel('Finished.', 'Next.')) as again:
         await again.connection.load_session(cwd=str(work), session_id=session)
+        assert again.kinds() == ['user_message_chunk', 'agent_message_chunk']
+        assert again.text('user_message_chunk') == 'Write.'
         assert again.text() == 'Finished.'
         assert (await again.prompt(session, 'Next?')).stop_reason == 'end_turn'
         assert again.text() == 'Finished.Next.'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -41,6 +42,27 @@ def test_standard_output_has_messages_only(
     assert result.exit_code == 0
     messages = [json.loads(line) for line in result.stdout.splitlines()]
     assert [message['result']['serverInfo']['name'] for message in messages if 'result' in message] == ['pydantic-deep']
+
+
+@pytest.mark.slow
+def test_output_of_modules_goes_to_standard_error(tmp_path: Path) -> None:
+    """Modules of agents may print when they are imported, and start processes that print or read."""
+    noise = (
+        "import subprocess\nsubprocess.run('echo printed by a child; cat', shell=True)\nprint('printed by a module')\n"
+    )
+    (tmp_path / 'noisy.py').write_text(noise + MODULE)
+    process = subprocess.run(
+        [Path(sys.executable).with_name('pydantic-deep'), 'mcp', '--agents', 'noisy:agent', '--store', 'memory:'],
+        input=f'{json.dumps(HELLO)}\n',
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=100,
+        check=True,
+    )
+    [answer] = [json.loads(line) for line in process.stdout.splitlines()]
+    assert answer['id'] == 1
+    assert process.stderr.startswith('printed by a child\nprinted by a module\n')
 
 
 LISTED = [
@@ -98,7 +120,7 @@ def test_configured_memory_is_used(
     (tmp_path / 'pydantic-deep').mkdir()
     served: list[bool] = []
 
-    async def serve_stdio(agents: object, store: object, settings: ServerSettings, *, owner: str) -> None:
+    async def serve_stdio(agents: object, store: object, settings: ServerSettings, **options: object) -> None:
         served.append(settings.memory)
 
     # The command only has to pass the settings on; `tests/server/routes/test_memory.py` uses a memory.

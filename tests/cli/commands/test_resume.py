@@ -134,7 +134,7 @@ def test_failure_after_answers_reports_possibly_executed_calls(invoke: Invoke, p
     model = ScriptedModel(ModelConnectionError('m', 'No.'), ModelConnectionError('m', 'No.'))
     result = invoke('resume', paused, '--approvals=allow', model=model)
     assert result.exit_code == 1
-    assert result.stderr.endswith('Answered calls may have run. Continue with: pydantic-deep run --continue\n')
+    assert result.stderr.endswith('Answered calls may have run. Continue with: pydantic-deep run --continue TASK\n')
     assert (work / 'new.txt').exists()
     again = invoke('resume', paused, '--approvals=allow', model=ScriptedModel())
     newest = json.loads(invoke('log', '--steps', '--json').stdout)[0]['id'][-8:]

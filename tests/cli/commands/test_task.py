@@ -72,7 +72,7 @@ def test_exhausted_budget_exits_with_4(invoke: Invoke) -> None:
     result = invoke('run', 'Go', '--max-tokens', '1', model=ScriptedModel(call('ls'), 'Done.'))
     assert (result.exit_code, result.stdout) == (4, '')
     assert result.stderr.endswith(
-        'The budget of 1 tokens for a turn is used up: 110 tokens used. Continue with `pydantic-deep run --continue`, or '
+        'The budget of 1 tokens for a turn is used up: 110 tokens used. Continue with `pydantic-deep run --continue TASK`, or '
         'in a chat with another prompt; --max-tokens raises it.\n'
     )
 

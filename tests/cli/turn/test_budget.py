@@ -71,7 +71,7 @@ async def test_last_answer_event_precedes_a_turn_that_ends_with_limit(
         4,
     )
     assert turn.error.message == snapshot(
-        'The budget of 500 tokens for a turn allows no further answer: 440 tokens used, and the task may not be done. Continue with `pydantic-deep run --continue`, or in a chat with another prompt; --max-tokens raises it.'
+        'The budget of 500 tokens for a turn allows no further answer: 440 tokens used, and the task may not be done. Continue with `pydantic-deep run --continue TASK`, or in a chat with another prompt; --max-tokens raises it.'
     )
     assert conversation.tip is not None
     assert (turn.end.version_id, conversation.tip.state) == (conversation.tip.id, 'complete')

@@ -430,12 +430,14 @@ async def test_run_of_another_process_is_followed_through_the_store(
         assert updates == ['Task', 'TaskArtifactUpdateEvent', 'TaskArtifactUpdateEvent', 'TaskStatusUpdateEvent']
 
 
-async def test_suspended_run_needs_input(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize('has_moved_on', [False, True])
+async def test_suspended_run_needs_input(connect: Connect, monkeypatch: pytest.MonkeyPatch, has_moved_on: bool) -> None:
     """A run whose process crashed can be resumed or cancelled, which its status says."""
     build = _turn_task.build_run
 
     async def build_suspended(*arguments: Any) -> Run:
-        return (await build(*arguments)).model_copy(update={'state': 'suspended'})
+        changes = {'state': 'suspended', 'has_moved_on': has_moved_on}
+        return (await build(*arguments)).model_copy(update=changes)
 
     async with connect('writer') as client:
         done = await send(client, 'Hi')
@@ -443,8 +445,9 @@ async def test_suspended_run_needs_input(connect: Connect, monkeypatch: pytest.M
         task = await get(client, done.id)
         assert task.status.state == TaskState.TASK_STATE_INPUT_REQUIRED
         assert task.status.message.parts[0].text == (
-            f'The run {done.id} has no end, because its process crashed. Resume it with `POST /api/runs/{done.id}/resume`, '
-            'or cancel this task.'
+            f'The run {done.id} has no end, because its process crashed'
+            f'{", and the conversation has moved on" if has_moved_on else ""}. '
+            f'Resume it with `POST /api/runs/{done.id}/resume`, or cancel this task.'
         )
 
 

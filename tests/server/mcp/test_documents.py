@@ -101,9 +101,10 @@ async def test_missing_and_large_files_are_errors(client: Client, monkeypatch: p
         await client.read_resource(f'{place}/b.txt')
 
 
-async def test_unknown_page_is_an_error(client: Client) -> None:
-    with pytest.raises(MCPError, match="There is no page 'x'"):
-        await client.list_resources(cursor='x')
+@pytest.mark.parametrize('cursor', ['x', '', '-1', '٣', '9' * 19])
+async def test_unknown_page_is_an_error(client: Client, cursor: str) -> None:
+    with pytest.raises(MCPError, match=f"There is no page '{cursor}'"):
+        await client.list_resources(cursor=cursor)
 
 
 async def test_resources_of_others_are_absent(client: Client, connect: Connect) -> None:

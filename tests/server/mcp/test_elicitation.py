@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from inline_snapshot import snapshot
+from mcp.server.session import ServerSession
 from mcp_types import (
     ElicitRequestFormParams,
     ElicitRequestParams,
@@ -91,6 +92,49 @@ async def test_client_that_fails_to_show_the_form_gets_the_approvals(connect: Co
     """An error of the client in a form is no decision either."""
     person = Person(ErrorData(code=-32603, message='no window'))
     async with connect(mode='legacy', elicitation_callback=person) as client:
+        paused = result_of(await client.call_tool('run', {'prompt': '/a.txt=a', 'agent': 'asker'}))
+    assert len(paused['approvals']) == 1
+
+
+@MODES
+async def test_form_that_another_client_answers_meanwhile_has_no_effect(connect: Connect, mode: Mode) -> None:
+    """The first answer counts. The client whose form was open gets the run, and can continue it if nobody has."""
+    async with connect('approve') as other:
+
+        async def deny_late(context: object, params: ElicitRequestParams) -> ElicitResult:
+            [shown] = result_of(await other.call_tool('list_approvals', {}))['approvals']
+            answer = {'approval': shown['approval'], 'decision': 'approve', 'digest': shown['digest']}
+            await other.call_tool('answer_approval', answer)
+            return filled('deny')
+
+        async with connect(mode=mode, elicitation_callback=deny_late) as client:
+            run = result_of(await client.call_tool('run', {'prompt': '/a.txt=a', 'agent': 'asker'}))
+            assert (run['state'], run['approvals']) == ('awaiting_approval', [])
+            assert 'call `resume_run`' in run['next']
+            done = result_of(await client.call_tool('resume_run', {'run': run['run']}))
+            files = result_of(await client.call_tool('diff', {'version': done['version']}))['files']
+    assert [file['path'] for file in files] == ['/a.txt']
+
+
+@MODES
+async def test_reason_that_is_too_long_is_refused(connect: Connect, mode: Mode) -> None:
+    """The form has the maximum length of a reason. A longer one is an error, and the approval is pending."""
+    async with connect(mode=mode, elicitation_callback=Person(filled('deny', reason='x' * 10_001))) as client:
+        refused = error_of(await client.call_tool('run', {'prompt': '/a.txt=a', 'agent': 'asker'}))
+        assert refused == 'The reason is longer than 10,000 characters. Shorten it.'
+        assert len(result_of(await client.call_tool('list_approvals', {}))['approvals']) == 1
+
+
+async def test_client_that_responds_with_no_form_gets_the_approvals(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A response that the protocol does not know is no decision either, and no defect of the server."""
+
+    async def respond(*arguments: object) -> ElicitResult:
+        return ElicitResult.model_validate({'action': 'later'})
+
+    monkeypatch.setattr(ServerSession, 'elicit_form', respond)  # a stock client checks what it sends
+    async with connect(mode='legacy', elicitation_callback=Person()) as client:
         paused = result_of(await client.call_tool('run', {'prompt': '/a.txt=a', 'agent': 'asker'}))
     assert len(paused['approvals']) == 1
 

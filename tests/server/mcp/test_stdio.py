@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
-from io import BytesIO, StringIO, TextIOWrapper
-from pathlib import Path
+from io import BytesIO
 from typing import Any
 
 import anyio
@@ -18,7 +15,7 @@ from inline_snapshot import snapshot
 from pydantic_deep import create_deep_agent, open_store
 from pydantic_deep.server import ServerSettings
 from pydantic_deep.server.mcp import _lines
-from pydantic_deep.server.mcp._lines import open_input
+from pydantic_deep.server.mcp._lines import text_files
 from pydantic_deep.server.mcp.stdio import serve_stdio
 from pydantic_deep.testing import ScriptedModel
 from tests.server.conftest import MakeClient
@@ -64,11 +61,11 @@ MESSAGES = JSON | st.fixed_dictionaries(
 
 async def answers(*lines: str) -> list[dict[str, Any]]:
     """Send lines to a new process, as it were, and return its answers until the input ends."""
-    output = StringIO()
+    output = BytesIO()
     agents = {'writer': create_deep_agent(ScriptedModel())}
     async with open_store('memory:') as store:
-        stdin, stdout = (anyio.wrap_file(file) for file in (StringIO(''.join(f'{line}\n' for line in lines)), output))
-        await serve_stdio(agents, store, ServerSettings(), owner='ada', stdin=stdin, stdout=stdout)
+        streams = BytesIO(''.join(f'{line}\n' for line in lines).encode()), output
+        await serve_stdio(agents, store, ServerSettings(), owner='ada', streams=streams)
     return [json.loads(line) for line in output.getvalue().splitlines()]
 
 
@@ -114,25 +111,18 @@ async def test_no_message_is_a_defect_over_http(make_client: MakeClient, message
 
 
 @pytest.mark.anyio
-async def test_input_of_the_process_is_read_in_lines_of_limited_length(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A line that is too long is replaced by one that is no message. Meanwhile, child processes find no input."""
+async def test_input_is_read_in_lines_of_limited_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line that is too long is replaced by one that is no message. The files remain open."""
     monkeypatch.setattr(_lines, 'MAX_LINE_CHARS', 10)
-    (tmp_path / 'input').write_bytes(b'short\n' + b'x' * 35 + b'\n' + b'y' * 9 + b'\nz' + b'w' * 20)
-    with (tmp_path / 'input').open() as file:
-        monkeypatch.setattr(sys, 'stdin', file)
-        with open_input() as lines:
-            assert os.read(file.fileno(), 9) == b''
-            found = [line async for line in lines]
-    assert found == ['short\n', 'The line was too long.\n', 'yyyyyyyyy\n', 'The line was too long.\n']
-
-
-@pytest.mark.anyio
-async def test_input_without_a_descriptor_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Standard input may be an object of the process, which remains open."""
-    buffer = BytesIO(b'a\n')
-    monkeypatch.setattr(sys, 'stdin', TextIOWrapper(buffer))
-    with open_input() as lines:
-        assert [line async for line in lines] == ['a\n']
-    assert not buffer.closed
+    incoming, outgoing = BytesIO(b'short\n' + b'x' * 35 + b'\n' + b'y' * 9 + b'\nz' + b'w' * 20), BytesIO()
+    lines, output = text_files(incoming, outgoing)
+    await output.write('answer\n')
+    assert [line async for line in lines] == [
+        'short\n',
+        'The line was too long.\n',
+        'yyyyyyyyy\n',
+        'The line was too long.\n',
+    ]
+    del lines, output
+    assert outgoing.getvalue() == b'answer\n'
+    assert not incoming.closed

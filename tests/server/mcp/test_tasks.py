@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from io import StringIO
+from io import BytesIO
 from typing import Any, Literal, TypeAlias
 
 import anyio
@@ -26,7 +26,7 @@ from pydantic_deep.server.mcp import _tasks
 from pydantic_deep.server.mcp.stdio import serve_stdio
 from pydantic_deep.server.routes import _approvals, _turns
 from pydantic_deep.server.schemas._approvals import Answer
-from pydantic_deep.store import new_id, open_store
+from pydantic_deep.store import Commit, StoreUnavailableError, new_id, open_store
 from pydantic_deep.testing import Answer as ModelAnswer
 from pydantic_deep.testing import ScriptedModel
 from pydantic_deep.views import AnsweredApproval, Run
@@ -67,16 +67,16 @@ async def client(make_client: MakeClient) -> TasksClient:
     return TasksClient(over_http(await make_client('run', 'approve')))
 
 
-class _Output(StringIO):
+class _Output(BytesIO):
     """A file whose lines a test receives."""
 
     def __init__(self) -> None:
         super().__init__()
         self.send, self.lines = anyio.create_memory_object_stream[str](100)
 
-    def write(self, text: str, /) -> int:
-        anyio.from_thread.run_sync(self.send.send_nowait, text)
-        return len(text)
+    def write(self, data: Any, /) -> int:
+        anyio.from_thread.run_sync(self.send.send_nowait, bytes(data).decode())
+        return len(data)
 
 
 @asynccontextmanager
@@ -90,11 +90,10 @@ async def over_stdio(agents: Mapping[str, AnyAgent]) -> AsyncGenerator[Exchange]
         return json.loads(await output.lines.receive())
 
     async with open_store('memory:') as store, anyio.create_task_group() as group:
-        with os.fdopen(read) as file, output.send, output.lines:
+        with os.fdopen(read, 'rb') as file, output.send, output.lines:
 
             async def serve() -> None:
-                stdin, stdout = anyio.wrap_file(file), anyio.wrap_file(output)
-                await serve_stdio(agents, store, ServerSettings(), owner='ada', stdin=stdin, stdout=stdout)
+                await serve_stdio(agents, store, ServerSettings(), owner='ada', streams=(file, output))
 
             async with anyio.create_task_group() as serving:
                 serving.start_soon(serve)
@@ -193,6 +192,7 @@ Preview (diff):
                                 'type': 'string',
                                 'title': 'Reason',
                                 'description': 'The agent receives it if you deny the call.',
+                                'maxLength': 10000,
                             },
                         },
                         'required': ['decision'],
@@ -452,6 +452,37 @@ async def test_suspended_run_works_and_says_how_to_end_it(
             'The run has no end in the store. Continue it with `resume_run`, or end it with `cancel_run`.'
         ),
     )
+
+
+async def test_task_completes_if_the_conversation_has_moved_on_without_it(
+    client: TasksClient, served: Served, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No server resumes such a run by itself, so the task ends with it, and says how to continue or end it."""
+    store, commit = served.state.store, served.state.store.commit
+
+    async def refuse_ends(change: Commit) -> None:
+        if change.ends:
+            raise StoreUnavailableError('The disk is full.')
+        await commit(change)
+
+    task = (await client.call('run', prompt='hold', agent='writer'))['taskId']
+    await gate.reached.wait()
+    with monkeypatch.context() as patch:
+        patch.setattr(store, 'commit', refuse_ends)  # an outage, which a store in memory has not
+        gate.opened.set()
+        while 'statusMessage' not in (found := await client.get(task)):
+            await anyio.lowlevel.checkpoint()
+        assert found['status'] == 'working'
+    run = (await client.call('get_run', run=task, wait_seconds=0))['structuredContent']
+    await client.wait((await client.call('run', prompt='Hi', conversation=run['conversation']))['taskId'])
+    found = await client.get(task)
+    reason = snapshot(
+        'The process of the run ended, and the conversation has moved on without it. Continue it with `resume_run`, or end it with `cancel_run`.'
+    )
+    assert found == IsPartialDict(status='completed', statusMessage=reason)
+    assert found['result']['structuredContent'] == IsPartialDict(run=task, state='suspended', next=reason)
+    await client.call('resume_run', run=task)
+    assert (await client.wait(task))['result']['structuredContent']['state'] == 'complete'
 
 
 # Who gets tasks

@@ -81,6 +81,19 @@ async def test_run_without_an_agent_names_the_agents(client: Client, connect: Co
         assert (await start(limited, 'Hi'))['agent'] == 'writer'
 
 
+@pytest.mark.parametrize('names_conversation', [True, False])
+async def test_run_with_another_agent_than_that_of_the_conversation_is_refused(
+    client: Client, names_conversation: bool
+) -> None:
+    """A conversation has one agent, which a call may name."""
+    first = await start(client, '/a.txt=a', agent='writer')
+    place = {'conversation': first['conversation']} if names_conversation else {'from_version': first['version']}
+    assert (await start(client, '/b.txt=b', agent='writer', **place))['state'] == 'complete'
+    assert error_of(await client.call_tool('run', {'prompt': 'Hi', 'agent': 'asker', **place})) == snapshot(
+        "The conversation is one of the agent 'writer'. Omit `agent`, or start a new one."
+    )
+
+
 async def test_run_that_takes_longer_than_the_wait_continues(client: Client, gate: Gate) -> None:
     """`run` returns a running run with the advice to call `get_run`, which returns its end."""
     begun = await start(client, 'hold', agent='writer', wait_seconds=0)

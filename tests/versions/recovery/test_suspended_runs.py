@@ -77,6 +77,7 @@ async def test_suspended_run_is_listed_and_the_error_explains_how_to_end_it(make
     [run] = await agent.suspended(root.conversation_id)
     assert stream.is_suspended
     assert (run.id, run.conversation_id, run.has_moved_on) == (stream.run_id, root.conversation_id, False)
+    assert run.prompt == 'go'
     assert caught.value.__notes__[-1].startswith(f'The run {run.id} is suspended after the version {root.id}: ')
     assert await agent.suspended('another') == []
 
@@ -98,7 +99,7 @@ async def test_cancelled_run_with_unstored_end_is_suspended(make: MakeAgent, sto
     take_all(store)
 
     assert stream.is_suspended
-    assert [run.id for run in await agent.suspended()] == [stream.run_id]
+    assert [(run.id, run.prompt) for run in await agent.suspended()] == [(stream.run_id, None)], 'a step has the prompt'
 
 
 async def test_cancel_preserves_completed_calls(make: MakeAgent, store: SpyStore, outside: Outside) -> None:
