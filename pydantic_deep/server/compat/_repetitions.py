@@ -44,7 +44,7 @@ async def start_or_join(
     Raises:
         ServerError: See `start_turn`.
     """
-    access.agent(agent_name)
+    access.model(agent_name)
 
     async def start() -> ServerRun:
         return (await start_turn(access, agent_name, dialogue, session_id=session_id)).run

@@ -108,9 +108,9 @@ class CompatTurn:
 
     def events(self, *, is_streamed: bool) -> AsyncGenerator[ClientEvent]:
         """Return the events of the run for its client, and `None` while there are none."""
-        schema = self.request.output_schema
+        schema, is_plain = self.request.output_schema, self.request.has_plain_output
         events = run_events(self.access.state, self.run, has_call_deltas=is_streamed and schema is not None)
-        return client_events(self.access, events, schema=schema, is_streamed=is_streamed)
+        return client_events(self.access, events, schema=schema, is_streamed=is_streamed, is_plain=is_plain)
 
     async def frames(
         self,
@@ -207,7 +207,7 @@ async def start_turn(
             approvals are pending and the request contains a prompt.
         ApprovalAnsweredError: An approval was already answered.
     """
-    access.agent(agent_name)
+    access.model(agent_name)
     continues_id = continuation is not None
     check_names(session_id=session_id)  # before a conversation is created for it
     if continuation is not None:

@@ -317,7 +317,10 @@ async def test_google_streams_support_only_sse(served: Any) -> None:
         sent = {'contents': [{'parts': [{'text': 'Hi'}]}]}
         response = await client.post('/v1beta/models/analyst:streamGenerateContent?alt=json', json=sent)
 
-        assert response.status_code == 404
+        assert (response.status_code, response.json()['error']['message']) == (
+            400,
+            "`alt` is 'json', but responses are streamed as server-sent events. Send `alt=sse`.",
+        )
 
 
 async def test_parts_of_a_prompt_remain_separate(served: Any) -> None:
