@@ -37,7 +37,7 @@ from pydantic_deep.streaming import (
 from pydantic_deep.versions import AgentVersion, TurnOptions
 
 from ._client_events import ClientEvent, client_events, parse_texts, run_events
-from ._client_results import resume_with_results, run_of_answers
+from ._client_results import refuse_prompt_if_pending, resume_with_results, run_of_answers
 from ._client_tools import ClientCall, parse_args
 from ._dialogue import Dialogue, prompt_of, text_of, to_model_messages
 from ._dialogue_threads import find_version, has_new_instructions, store_thread
@@ -237,6 +237,7 @@ async def start_turn(
         if continuation is None:
             continuation = await _continuation(access, agent_name, dialogue, session_id)
         version = continuation.version
+        await refuse_prompt_if_pending(access, version)
         prefix = [NEW_INSTRUCTIONS + dialogue.system] if dialogue.system and continuation.new_instructions else []
         options = replace(options, prompt=prompt_of([*prefix, *(new or (CONTINUE,))]))
     if run is None:
