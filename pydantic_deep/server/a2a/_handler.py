@@ -208,7 +208,7 @@ class AgentHandler(RequestHandler):
         if not message.message_id:
             raise ServerError('invalid', 'The message has no `messageId`. Choose a new one for each message.')
         digest = hashlib.sha256(b'a2a\n' + message.SerializeToString(deterministic=True)).hexdigest()
-        identity = RequestIdentity(digest=digest, has_key=True)
+        identity = RequestIdentity(digest=digest, content=digest, has_key=True)
         if message.task_id and is_resumption(message.parts):
             task = await self._load(message.task_id)
             if task.run.state == 'suspended':
