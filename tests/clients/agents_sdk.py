@@ -104,3 +104,14 @@ async def check_handoff(server: Server) -> None:
     agent = agents.Agent(name='Assistant', handoffs=[other], model='writer')
     result = await agents.Runner.run(agent, 'Hi')
     assert result.final_output == 'You said: Hi, after 0 messages.', result.final_output
+
+
+async def check_function_tools_in_a_stored_session(server: Server) -> None:
+    _use(server)
+    agent = agents.Agent(name='Assistant', tools=[weather], model='writer')
+    session = agents.OpenAIConversationsSession(openai_client=AsyncOpenAI(base_url=server.openai, api_key=server.key))
+    await agents.Runner.run(agent, 'weather Paris', session=session)
+    items = [item.get('type') for item in await session.get_items()]
+    assert {'message', 'function_call', 'function_call_output'} == {*items}, items
+    second = await agents.Runner.run(agent, 'Two', session=session)
+    assert second.final_output == 'You said: Two, after 4 messages.', second.final_output

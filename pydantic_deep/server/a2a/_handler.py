@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import AsyncGenerator, Generator, Mapping
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
+from contextlib import aclosing, contextmanager, suppress
 from datetime import UTC
 from functools import partial
 from typing import Any, NoReturn
@@ -48,7 +48,7 @@ from pydantic_deep.server.runs._repetitions import RequestIdentity
 from pydantic_deep.server.runs._server_run import ServerRun
 from pydantic_deep.versions import TurnOptions
 
-from ._messages import parse_answers, prompt_content
+from ._messages import is_resumption, parse_answers, prompt_content
 from ._tasks import STATES, to_proto
 from ._updates import Update, follow_task
 
@@ -56,6 +56,9 @@ _LOGGER = logging.getLogger('pydantic_deep')
 
 PAGE_SIZE = 50
 """Default number of tasks in a list."""
+
+MAX_RUNS = 1000
+"""The number of runs, newest first, whose tasks are listed: each is looked up for the number of tasks."""
 
 MAX_PAGE_SIZE = 100
 """Maximum number of tasks in a list (A2A 1.0, `ListTasksRequest.page_size`)."""
@@ -147,21 +150,40 @@ class AgentHandler(RequestHandler):
 
     @override
     async def on_list_tasks(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
-        """List tasks, newest first: all of a context, otherwise the active and recently ended ones."""
+        """List tasks, newest first: all of a context, otherwise the active and recently ended ones.
+
+        The token of a page is the last task of the page before.
+        """
         with explained():
-            if params.page_token:
-                raise ServerError('invalid', 'There is only one page. Name a `contextId` for older tasks.')
             limit = max(1, min(params.page_size or PAGE_SIZE, MAX_PAGE_SIZE))
-            since = params.status_timestamp_after.ToDatetime(tzinfo=UTC)
-            listed = await _turns.list_runs(self._access, conversation=params.context_id or None, limit=limit)
-            runs = [run.id for run in listed.items if run.agent == self._agent]
-            ids = dict.fromkeys([await find_first_run(self._access.state, id) for id in runs])
-            tasks = [await self._load(id) for id in ids]
-            wanted = [
-                task for task in tasks if params.status in (0, STATES[task.run.state]) and task.changed_at >= since
-            ]
-            shown = [to_proto(task) for task in wanted]
-            return ListTasksResponse(tasks=shown, page_size=limit, total_size=len(shown))
+            runs = await _turns.list_run_ids(self._access, params.context_id or None, limit=MAX_RUNS, agent=self._agent)
+            ids = [*dict.fromkeys([await find_first_run(self._access.state, id) for id in runs])]
+            if params.status or params.HasField('status_timestamp_after'):
+                since = params.status_timestamp_after.ToDatetime(tzinfo=UTC)
+                tasks = await self._load_all(ids)
+                wanted = [task for task in tasks if params.status in (0, STATES[task.run.state])]
+                ids = [task.id for task in wanted if task.changed_at >= since]
+            if params.page_token and params.page_token not in ids:
+                raise ServerError(
+                    'invalid', '`pageToken` is not the token of a page of this list. Omit it to start over.'
+                )
+            start = ids.index(params.page_token) + 1 if params.page_token else 0
+            page = ids[start : start + limit]
+            tasks = await self._load_all(page)
+            return ListTasksResponse(
+                tasks=[to_proto(task) for task in tasks],
+                next_page_token=page[-1] if start + limit < len(ids) else '',
+                page_size=limit,
+                total_size=len(ids),
+            )
+
+    async def _load_all(self, ids: Iterable[str]) -> list[TurnTask]:
+        """Return tasks, without those whose conversation was deleted while the log of the run is still cached."""
+        tasks: list[TurnTask] = []
+        for id in ids:
+            with suppress(ServerError):
+                tasks.append(await self._load(id))
+        return tasks
 
     async def _refuse_push(self, params: Any, context: ServerCallContext) -> NoReturn:
         raise PushNotificationNotSupportedError('This server sends no push notifications. It has webhooks.')
@@ -186,7 +208,12 @@ class AgentHandler(RequestHandler):
         if not message.message_id:
             raise ServerError('invalid', 'The message has no `messageId`. Choose a new one for each message.')
         digest = hashlib.sha256(b'a2a\n' + message.SerializeToString(deterministic=True)).hexdigest()
-        identity = RequestIdentity(digest=digest, has_key=True)
+        identity = RequestIdentity(digest=digest, content=digest, has_key=True)
+        if message.task_id and is_resumption(message.parts):
+            task = await self._load(message.task_id)
+            if task.run.state == 'suspended':
+                await _turns.resume_run(task.run.id, self._access)
+                return await load_task(self._access, task.id, agent=self._agent, run_id=task.run.id)
         repetitions = self._access.state.repetitions
         run = await repetitions.start(self._access.owner, self._agent, identity, partial(self._start, message))
         await run.begun.wait()

@@ -21,7 +21,7 @@ from pydantic_deep.server.schemas._fields import Id
 from pydantic_deep.views import StoredApproval
 
 RESUME: Final = {'decision': 'resume'}
-"""The data of a message that resumes a task whose calls were answered elsewhere."""
+"""The data of a message that resumes a task whose calls were answered elsewhere, or whose process crashed."""
 
 HOW_TO_ANSWER: Final = (
     'Send a message to this task with a data part for each call: {"approval": …, "decision": …, "digest": …}, where '
@@ -76,6 +76,11 @@ def _content(part: Part) -> Content:
             raise ServerError('invalid', 'A part is empty. It needs `text`, `data`, `raw` or `url`.')
 
 
+def is_resumption(parts: Sequence[Part]) -> bool:
+    """Return whether a message resumes a task, without a decision of its own."""
+    return [_data(part) for part in parts if part.HasField('data')] == [RESUME]
+
+
 def parse_answers(parts: Sequence[Part], approvals: Sequence[StoredApproval]) -> TaskAnswers:
     """Return the decisions of a message to a task. A text alone answers its only pending call, if that is a question.
 
@@ -91,7 +96,7 @@ def parse_answers(parts: Sequence[Part], approvals: Sequence[StoredApproval]) ->
         raise ServerError('invalid', f'A message to a task with pending calls has no files. {HOW_TO_ANSWER}')
     text = '\n'.join(part.text for part in parts if part.HasField('text')).strip() or None
     given = [_data(part) for part in parts if part.HasField('data')]
-    if given == [RESUME]:
+    if is_resumption(parts):
         return TaskAnswers(reason=text)
     pending = [approval for approval in approvals if approval.status == 'pending']
     if not given:

@@ -64,8 +64,8 @@ def _parts(run: Run) -> list[Part]:
     """Return what a task says in its state: the calls to decide on, or the reason why it has ended."""
     if run.state == 'suspended':
         reason = 'its process crashed' + ', and the conversation has moved on' * run.has_moved_on
-        text = f'The run {run.id} has no end, because {reason}. Resume it with `POST /api/runs/{run.id}/resume`'
-        return [new_text_part(f'{text}, or cancel this task.')]
+        text = f'The run {run.id} has no end, because {reason}.'
+        return [new_text_part(f'{text} Resume the task with the data `{{"decision": "resume"}}`, or cancel it.')]
     if run.state != 'awaiting_approval':
         return [] if run.error is None else [new_text_part(run.error.message)]
     pending = [pending_call(approval) for approval in run.approvals if approval.status == 'pending']

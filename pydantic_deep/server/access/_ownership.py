@@ -121,6 +121,19 @@ class Access:
             raise not_found()
         return self.state.agents[name]
 
+    def model(self, name: str) -> ServedAgent:
+        """Return the agent that a request names as its model.
+
+        Raises:
+            ServerError: See `agent`. The error says that a model is meant, so it is not for resources of an agent.
+        """
+        if name not in self.state.agents or not self.may_use(name):
+            message = (
+                'This model does not exist, or this key has no access to it. `GET /v1/models` lists those that it has.'
+            )
+            raise ServerError('not_found', message)
+        return self.state.agents[name]
+
     async def create_conversation(
         self,
         agent_name: str,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, Field, JsonValue
+from pydantic_ai.settings import ThinkingLevel
 
 from pydantic_deep.server.http._errors import ServerError
 
@@ -23,10 +24,14 @@ from ._dialogue import (
     Dialogue,
     DialogueMessage,
     build_dialogue,
+    effort_of,
     file_from_base64,
+    invalid_request,
     linked_file,
     model_settings_from,
     parse_decision,
+    refuse_options,
+    words,
 )
 
 
@@ -71,6 +76,13 @@ class UrlSource(BaseModel):
 Source: TypeAlias = Annotated[Base64Source | TextSource | UrlSource, Field(discriminator='type')]
 
 
+class Citations(BaseModel):
+    """Whether the answer cites a document."""
+
+    enabled: bool = False
+    """Not supported: `true` is rejected."""
+
+
 class FileBlock(BaseModel):
     """An image or a document."""
 
@@ -78,6 +90,12 @@ class FileBlock(BaseModel):
     """The type of the block."""
     source: Source
     """The source of the file contents."""
+    title: str | None = None
+    """The title of a document, which the model reads before it."""
+    context: str | None = None
+    """Text about a document, which the model reads before it."""
+    citations: Citations | None = None
+    """Whether the answer cites the document."""
 
 
 class UnreadResult(BaseModel):
@@ -180,10 +198,21 @@ class OutputFormat(BaseModel):
 
 
 class OutputConfig(BaseModel):
-    """The output of the agent. The effort is ignored: the settings of the agent determine it."""
+    """The output of the agent."""
 
     format: OutputFormat | None = None
     """The format of the answer."""
+    effort: Literal['low', 'medium', 'high', 'xhigh', 'max'] | None = None
+    """How much the model thinks, for providers that support it."""
+
+
+class Thinking(BaseModel):
+    """Whether the model thinks."""
+
+    type: Literal['enabled', 'adaptive', 'disabled']
+    """Whether it thinks. The response has its thinking if the provider has signed it."""
+    budget_tokens: int | None = None
+    """How much it thinks: the effort that is closest to this budget."""
 
 
 class RequestMetadata(BaseModel):
@@ -226,8 +255,17 @@ class MessagesRequest(BaseModel):
     """Metadata that is stored with the run."""
     thread: dict[str, JsonValue] | None = None
     """Rejected: the server finds its own history by the messages. Official clients then send the whole dialogue."""
-    thinking: dict[str, JsonValue] | None = None
-    """Ignored: the settings of the agent determine whether its model thinks."""
+    thinking: Thinking | None = None
+    """Whether the model thinks, for providers that support it."""
+    mcp_servers: list[JsonValue] = []
+    """MCP servers that Anthropic calls. Rejected."""
+    container: JsonValue = None
+    """A container of Anthropic, with its skills. Rejected."""
+
+    @property
+    def has_thinking(self) -> bool:
+        """Whether the response has the model's thinking."""
+        return self.thinking is not None and self.thinking.type != 'disabled'
 
 
 def parse_anthropic_request(body: MessagesRequest, *, continues: bool = True) -> Dialogue:
@@ -246,6 +284,7 @@ def parse_anthropic_request(body: MessagesRequest, *, continues: bool = True) ->
             '`thread` is not supported. Omit it and send the whole dialogue, by which the server finds its own history.',
             facts={'error_code': 'thread_unsupported_request', 'unsupported': ['thread']},
         )
+    refuse_options(body, 'mcp_servers', 'container')
     messages: list[DialogueMessage] = []
     decided: list[ToolResultBlock] = []
     names: dict[str, str] = {}
@@ -272,6 +311,7 @@ def parse_anthropic_request(body: MessagesRequest, *, continues: bool = True) ->
         top_k=body.top_k,
         stop_sequences=body.stop_sequences,
         parallel_tool_calls=False if body.tool_choice and body.tool_choice.disable_parallel_tool_use else None,
+        thinking=_thinking(body),
     )
     config = body.output_config
     format = body.output_format if config is None or config.format is None else config.format
@@ -286,16 +326,25 @@ def parse_anthropic_request(body: MessagesRequest, *, continues: bool = True) ->
     )
 
 
+def _thinking(body: MessagesRequest) -> ThinkingLevel | None:
+    thinking, effort = body.thinking, None if body.output_config is None else body.output_config.effort
+    if thinking is not None and thinking.type == 'disabled':
+        return False
+    if effort is not None or thinking is None:
+        return effort
+    return True if thinking.budget_tokens is None else effort_of(thinking.budget_tokens)
+
+
 def _tools(body: MessagesRequest) -> ClientTools:
     tools = body.tools or []
     without_tools_of_provider(tool.type for tool in tools if tool.type not in (None, 'custom'))
     choice = body.tool_choice
-    words: dict[str, ToolChoice] = {'auto': 'auto', 'any': 'required', 'none': 'none'}
+    choices: dict[str, ToolChoice] = {'auto': 'auto', 'any': 'required', 'none': 'none'}
     declared = [
         client_tool(tool.name, description=tool.description, parameters=tool.input_schema, strict=tool.strict)
         for tool in tools
     ]
-    return client_tools(declared, 'auto' if choice is None else words.get(choice.type, [choice.name]))
+    return client_tools(declared, 'auto' if choice is None else choices.get(choice.type, [choice.name]))
 
 
 def anthropic_session_id(body: MessagesRequest) -> str | None:
@@ -312,7 +361,10 @@ def _piece(block: Block) -> tuple[Content, ...]:
         case TextBlock():
             return (block.text,) if block.text else ()
         case FileBlock():
-            return (_file(block.source),)
+            if block.citations is not None and block.citations.enabled:
+                raise invalid_request('`citations` of a document is enabled, but agents do not support it. Omit it.')
+            about = '\n'.join(text for text in (block.title, block.context) if text)
+            return (*words(about), _file(block.source))
         case _:
             return ()
 

@@ -117,7 +117,12 @@ async def followed_events(state: ServerState, run: AuthorizedRun) -> AsyncGenera
 
 
 async def client_events(
-    access: Access, events: AsyncGenerator[ClientEvent], *, schema: Schema | None, is_streamed: bool = False
+    access: Access,
+    events: AsyncGenerator[ClientEvent],
+    *,
+    schema: Schema | None,
+    is_streamed: bool = False,
+    is_plain: bool = False,
 ) -> AsyncGenerator[ClientEvent]:
     """Yield the events of a run for its client. Pending calls have the ids of the inbox.
 
@@ -129,10 +134,11 @@ async def client_events(
         schema: The schema of the answer.
         is_streamed: Whether the parts of such an answer that are certain are yielded while the model writes them, so that
             the events may end with an error after them. Otherwise, the output is only in the end event.
+        is_plain: Whether such an answer is a string without quotes, which is not streamed.
     """
     if schema is not None:
-        answer = _StreamedOutput(WrittenAnswer(schema)) if is_streamed else None
-        events = _output_events(access, events, answer)
+        answer = _StreamedOutput(WrittenAnswer(schema)) if is_streamed and not is_plain else None
+        events = _output_events(access, events, answer, is_plain=is_plain)
     required: ApprovalRequiredEvent | None = None
     async with aclosing(events):
         async for event in events:
@@ -146,12 +152,12 @@ async def client_events(
 
 
 async def _output_events(
-    access: Access, events: AsyncGenerator[ClientEvent], streamed: _StreamedOutput | None
+    access: Access, events: AsyncGenerator[ClientEvent], streamed: _StreamedOutput | None, *, is_plain: bool
 ) -> AsyncGenerator[ClientEvent]:
-    """Yield the events of a run with a schema. Texts are pieces of the output, which is JSON also if it is a string."""
+    """Yield the events of a run with a schema. Texts are pieces of the output, which is JSON unless it is plain."""
     async with aclosing(events):
         async for event in events:
-            if isinstance(event, EndEvent) and event.output is not None:
+            if isinstance(event, EndEvent) and event.output is not None and not is_plain:
                 event = await _with_json_output(access, event)
             text = '' if event is None or streamed is None else streamed.text_of(event)
             if text:

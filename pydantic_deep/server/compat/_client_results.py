@@ -71,12 +71,36 @@ async def resume_with_results(
             ToolReturnPart(record.tool_name, result.content, unescape_call_id(record.pending_id), outcome=outcome)
         )
     answered = [record for record in records if record.id in answers]
+    missing = [each for each in records if each.status == 'pending' and each not in answered]
+    ids = [each.id for each in missing if is_client_call(each, names)]
+    if ids:
+        raise ServerError(
+            'invalid', f'These calls have no result: {", ".join(ids)}. Send a result for each call of the answer.'
+        )
     if dialogue.prompt:
         return Resumption(version=await with_results(access, version, parts), answers={})
     run = await run_of_answers(access, answered, answers)
     if run is None and not dialogue.decisions and any(record.status != 'pending' for record in answered):
         version = await version.clone()
     return Resumption(version=version, answers={each.pending_id: answers[each.id] for each in answered}, run=run)
+
+
+async def refuse_prompt_if_pending(access: Access, version: ServedVersion) -> None:
+    """Refuse a prompt without the results and decisions that a version needs first.
+
+    Raises:
+        ServerError: Calls of the version are pending.
+    """
+    is_paused = version.state == 'awaiting_approval'
+    store = access.state.store
+    pending = await store.approvals(status='pending', version_id=version.id, limit=_ALL) if is_paused else ()
+    if pending:
+        calls = ', '.join(f'{record.id} of {record.tool_name!r}' for record in pending)
+        raise ServerError(
+            'conflict',
+            f'The answer that the request continues has pending calls: {calls}. Send their results or decisions first, or '
+            'continue an earlier answer.',
+        )
 
 
 def is_client_call(record: ApprovalRecord, names: set[str]) -> bool:

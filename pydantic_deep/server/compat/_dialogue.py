@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+import mimetypes
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Final, Literal, TypeAlias
@@ -27,7 +28,8 @@ from pydantic_ai.messages import (
     ToolReturnPart,
     UserPromptPart,
 )
-from pydantic_ai.settings import ModelSettings
+from pydantic_ai.profiles.anthropic import ANTHROPIC_THINKING_BUDGET_MAP
+from pydantic_ai.settings import ModelSettings, ThinkingEffort, ThinkingLevel
 
 from pydantic_deep.approvals import Approve, Decision, Deny, Edit, Respond
 from pydantic_deep.server.http._errors import ServerError
@@ -92,8 +94,16 @@ class Dialogue:
     """The tools of the client."""
     output_schema: Mapping[str, JsonValue] | None = None
     """The JSON schema of the answer; `None` if the agent determines its output."""
+    has_plain_output: bool = False
+    """Whether an answer by the schema is a string, and is sent without quotes."""
     model_settings: ModelSettings = field(default_factory=ModelSettings)
     """Model settings for this turn."""
+
+
+def client_result(id: str, name: str, content: Sequence[Content]) -> ClientResult:
+    """Return the result of a call with content of which only the text can be passed on."""
+    is_incomplete = any(not isinstance(piece, str) for piece in content)
+    return ClientResult(id=id, name=name, content=text_of(content), is_incomplete=is_incomplete)
 
 
 def invalid_request(message: str) -> ServerError:
@@ -126,6 +136,7 @@ def build_dialogue(
     model_settings: ModelSettings,
     tools: ClientTools | None = None,
     output_schema: Mapping[str, JsonValue] | None = None,
+    has_plain_output: bool = False,
     continues: bool = True,
 ) -> Dialogue:
     """Build a dialogue. The messages after the last one of the assistant become its prompt and its results.
@@ -137,6 +148,7 @@ def build_dialogue(
         model_settings: Model settings for the turn.
         tools: The tools of the client.
         output_schema: The JSON schema of the answer.
+        has_plain_output: Whether an answer by the schema is a string, and is sent without quotes.
         continues: Whether the request continues the dialogue, and must contain something new.
 
     Raises:
@@ -158,7 +170,8 @@ def build_dialogue(
         raise invalid_request(NOTHING_NEW)
     for result in results:
         if result.is_incomplete:
-            raise invalid_request(f'The result of {result.name!r} contains more than text. Send text or JSON.')
+            name = result.name or result.id
+            raise invalid_request(f'The result of {name!r} contains more than text. Send text or JSON.')
     return Dialogue(
         system='\n\n'.join(text for text in system if text.strip()),
         messages=merge_messages(messages[:answered]),
@@ -167,6 +180,7 @@ def build_dialogue(
         results=results,
         tools=tools or ClientTools(),
         output_schema=output_schema,
+        has_plain_output=has_plain_output,
         model_settings=model_settings,
     )
 
@@ -206,7 +220,7 @@ def _request_parts(message: DialogueMessage, calls: list[ToolCallPart]) -> list[
             outcome = 'failed' if result.is_error else 'success'
             parts.append(ToolReturnPart(result.name, result.content, known[0].tool_call_id, outcome=outcome))
         else:
-            texts.append(f'{result.name}: {result.text}')
+            texts.append(f'{result.name or result.id}: {result.text}')
     content = [*texts, *message.content]
     return [*parts, UserPromptPart(fetched(content))] if content else parts
 
@@ -265,6 +279,17 @@ def file_from_url(url: str) -> BinaryContent:
     if encoding.rpartition(';')[2] == 'base64':
         return file_from_base64(body, media_type)
     return BinaryContent(unquote_to_bytes(body), media_type=media_type or 'text/plain')
+
+
+def named_file(data: str, name: str | None) -> Content:
+    """Return the file in a `data:` URL, or a base64-encoded one whose name determines its media type.
+
+    Raises:
+        ServerError: The file cannot be read.
+    """
+    if data.startswith('data:'):
+        return file_from_url(data)
+    return file_from_base64(data, mimetypes.guess_type(name or '')[0] or '')
 
 
 def file_from_base64(data: str, media_type: str) -> BinaryContent:
@@ -352,6 +377,33 @@ def parse_decision_value(value: JsonValue) -> Decision:
     if isinstance(value, dict) and 'decision' not in value and len(value) == 1:
         value = next(iter(value.values()))
     return parse_decision(value if isinstance(value, str) else json.dumps(value))
+
+
+def refuse_options(options: BaseModel, *names: str) -> None:
+    """Refuse options that would change the answer, and that agents do not support.
+
+    Raises:
+        ServerError: One of them has a value other than `None` and an empty one.
+    """
+    for name in names:
+        value = getattr(options, name)
+        if value:
+            alias = type(options).model_fields[name].alias or name
+            shown = 'set' if isinstance(value, (list, dict)) else json.dumps(value)[:80]  # others may contain secrets
+            raise invalid_request(f'`{alias}` is {shown}, but agents do not support it. Omit it.')
+
+
+_EFFORTS: Final[Sequence[ThinkingEffort]] = ('xhigh', 'high', 'medium', 'low')
+
+
+def effort_of(budget_tokens: int) -> ThinkingLevel:
+    """Return how much a model thinks within a budget of tokens: the highest effort with at most this budget."""
+    if budget_tokens <= 0:
+        return budget_tokens < 0  # Google: -1 lets the model decide
+    for effort in _EFFORTS:
+        if ANTHROPIC_THINKING_BUDGET_MAP[effort] <= budget_tokens:
+            return effort
+    return 'minimal'
 
 
 def model_settings_from(**values: object) -> ModelSettings:

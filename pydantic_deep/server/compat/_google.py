@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal, TypeAlias, TypeVar, cast
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, JsonValue
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 from pydantic.alias_generators import to_camel
+from pydantic_ai.settings import ThinkingLevel
 
 from ._client_tools import (
     APPROVAL_TOOL,
@@ -23,12 +24,26 @@ from ._dialogue import (
     Dialogue,
     DialogueMessage,
     build_dialogue,
+    effort_of,
     file_from_base64,
     invalid_request,
     linked_file,
     model_settings_from,
     parse_decision_value,
+    refuse_options,
 )
+
+_ENUM: Final = 'text/x.enum'
+"""The media type of an answer that is one of several strings, without quotes."""
+
+
+def _as_list(value: object) -> object:
+    """Return a list: in JSON of protocol buffers, a single object may stand for a list of one, as in Google's examples."""
+    return [cast('object', value)] if isinstance(value, dict) else value
+
+
+_T = TypeVar('_T')
+_ListOf: TypeAlias = Annotated[list[_T], BeforeValidator(_as_list)]
 
 
 class _Lenient(BaseModel):
@@ -82,6 +97,8 @@ class FunctionResponse(_Lenient):
 class Part(_Lenient):
     """A part of a message. One of the fields is set."""
 
+    model_config = ConfigDict(extra='allow')
+
     text: str | None = None
     """The text of the part."""
     thought: bool = False
@@ -99,10 +116,24 @@ class Part(_Lenient):
 class ContentBody(_Lenient):
     """A message of the dialogue."""
 
-    role: Literal['user', 'model', 'function'] = 'user'
-    """The author of the message."""
-    parts: list[Part] = []
+    role: Literal['user', 'model', 'function', 'tool'] = 'user'
+    """The author of the message. `function` and `tool` send results for the user."""
+    parts: _ListOf[Part] = []
     """The parts of the message."""
+
+
+class TextPart(_Lenient):
+    """A part of a system prompt."""
+
+    text: str
+    """The text of the part."""
+
+
+class SystemInstruction(_Lenient):
+    """A system prompt."""
+
+    parts: _ListOf[TextPart] = []
+    """Its parts. Only text is supported."""
 
 
 class FunctionDeclaration(_Lenient):
@@ -123,14 +154,17 @@ class GoogleToolBody(BaseModel):
 
     model_config = ConfigDict(extra='allow', alias_generator=to_camel, populate_by_name=True)
 
-    function_declarations: list[FunctionDeclaration] = []
+    function_declarations: _ListOf[FunctionDeclaration] = []
     """The functions of the client."""
 
 
 class FunctionCallingConfig(_Lenient):
     """Whether the model may or must call a function of the client."""
 
-    mode: Literal['MODE_UNSPECIFIED', 'AUTO', 'ANY', 'NONE', 'VALIDATED'] = 'MODE_UNSPECIFIED'
+    mode: Annotated[
+        Literal['MODE_UNSPECIFIED', 'AUTO', 'ANY', 'NONE', 'VALIDATED'],
+        BeforeValidator(lambda mode: mode.upper() if isinstance(mode, str) else mode),
+    ] = 'MODE_UNSPECIFIED'
     """The choice. The agent's own tools are not affected by `NONE`."""
     allowed_function_names: list[str] = []
     """The functions that the model may call; empty for all."""
@@ -141,6 +175,30 @@ class ToolConfig(_Lenient):
 
     function_calling_config: FunctionCallingConfig = FunctionCallingConfig()
     """Whether the model may or must call a function of the client."""
+
+
+class ThinkingConfig(_Lenient):
+    """Whether the model thinks."""
+
+    include_thoughts: bool = False
+    """Whether the response has the model's thinking."""
+    thinking_budget: int | None = None
+    """How much it thinks: the effort that is closest to this budget. 0 for not at all, -1 for the model's choice."""
+    thinking_level: Literal['THINKING_LEVEL_UNSPECIFIED', 'MINIMAL', 'LOW', 'MEDIUM', 'HIGH'] | None = None
+    """How much it thinks, instead of a budget."""
+
+    @property
+    def thinking(self) -> ThinkingLevel | None:
+        """The model setting."""
+        levels: dict[str | None, ThinkingLevel] = {
+            'MINIMAL': 'minimal',
+            'LOW': 'low',
+            'MEDIUM': 'medium',
+            'HIGH': 'high',
+        }
+        if self.thinking_level in levels:
+            return levels[self.thinking_level]
+        return None if self.thinking_budget is None else effort_of(self.thinking_budget)
 
 
 class GenerationConfig(_Lenient):
@@ -165,7 +223,7 @@ class GenerationConfig(_Lenient):
     candidate_count: int | None = None
     """The number of responses. Only 1 is supported."""
     response_mime_type: str | None = None
-    """`text/plain` or `application/json`."""
+    """`text/plain`, `application/json`, or `text/x.enum` for an answer that is one of the strings of the schema."""
     response_schema: dict[str, JsonValue] | None = None
     """The schema of the answer, as Google defines schemas."""
     response_json_schema: Annotated[
@@ -173,32 +231,42 @@ class GenerationConfig(_Lenient):
         Field(validation_alias=AliasChoices('responseJsonSchema', 'response_json_schema', '_responseJsonSchema')),
     ] = None
     """The JSON schema of the answer, instead of `response_schema`."""
+    thinking_config: ThinkingConfig = ThinkingConfig()
+    """Whether the model thinks, for providers that support it."""
+    response_modalities: list[str] | None = None
+    """The kinds of output. Only `TEXT` is supported."""
+    response_logprobs: bool | None = None
+    """Not supported: `true` is rejected."""
+    logprobs: int | None = None
+    """Not supported: a positive number is rejected."""
 
 
 class GenerateContentRequest(_Lenient):
     """A dialogue to continue. Other fields are ignored; unsupported options are rejected."""
 
-    contents: Annotated[list[ContentBody], Field(min_length=1)]
+    contents: Annotated[list[ContentBody], BeforeValidator(_as_list), Field(min_length=1)]
     """The messages of the dialogue so far."""
-    system_instruction: ContentBody | None = None
+    system_instruction: SystemInstruction | None = None
     """The client's system prompt, in addition to the agent's own instructions."""
     generation_config: GenerationConfig = GenerationConfig()
     """Model settings for the turn."""
-    tools: list[GoogleToolBody] = []
+    tools: _ListOf[GoogleToolBody] = []
     """Functions of the client, which it runs itself. The main agent can call them beside its own tools."""
     tool_config: ToolConfig = ToolConfig()
     """Whether the model may or must call a function of the client."""
     labels: dict[str, str] = {}
     """Labels of the request. `session_id` is stored with the run."""
+    cached_content: str | None = None
+    """Content that is stored at Google. Rejected."""
 
 
-class CountTokensRequest(_Lenient):
-    """A request whose tokens are counted. Either field is set."""
+class CountTokensRequest(GenerateContentRequest):
+    """A request whose tokens are counted."""
 
-    contents: list[ContentBody] = []
-    """The messages alone."""
+    contents: _ListOf[ContentBody] = []
+    """The messages of the dialogue so far."""
     generate_content_request: GenerateContentRequest | None = None
-    """The whole request."""
+    """The whole request, instead of the other fields."""
 
 
 def parse_count_request(body: CountTokensRequest) -> Dialogue:
@@ -207,11 +275,10 @@ def parse_count_request(body: CountTokensRequest) -> Dialogue:
     Raises:
         ServerError: The request has an unsupported option, or no content.
     """
-    if body.generate_content_request is not None:
-        return parse_google_request(body.generate_content_request, continues=False)
-    if not body.contents:
+    request = body.generate_content_request or body
+    if not request.contents:
         raise invalid_request('There is nothing to count. Send `contents`, or a `generateContentRequest`.')
-    return parse_google_request(GenerateContentRequest(contents=body.contents), continues=False)
+    return parse_google_request(request, continues=False)
 
 
 def parse_google_request(body: GenerateContentRequest, *, continues: bool = True) -> Dialogue:
@@ -225,10 +292,12 @@ def parse_google_request(body: GenerateContentRequest, *, continues: bool = True
         ServerError: The request has an unsupported option, or neither a prompt nor a decision.
     """
     config = body.generation_config
-    _refuse(config)
+    _refuse(body)
     messages: list[DialogueMessage] = []
     answers: list[FunctionResponse] = []
     for content in body.contents:
+        for part in content.parts if content.role != 'model' else ():
+            _check_part(part)
         calls = [part.function_call for part in content.parts if part.function_call is not None]
         results = [part.function_response for part in content.parts if part.function_response is not None]
         messages.append(
@@ -257,8 +326,9 @@ def parse_google_request(body: GenerateContentRequest, *, continues: bool = True
         seed=config.seed,
         presence_penalty=config.presence_penalty,
         frequency_penalty=config.frequency_penalty,
+        thinking=config.thinking_config.thinking,
     )
-    system = [] if body.system_instruction is None else [part.text or '' for part in body.system_instruction.parts]
+    system = [] if body.system_instruction is None else [part.text for part in body.system_instruction.parts]
     return build_dialogue(
         system=system,
         messages=messages,
@@ -266,6 +336,7 @@ def parse_google_request(body: GenerateContentRequest, *, continues: bool = True
         model_settings=settings,
         tools=_tools(body),
         output_schema=_output_schema(config),
+        has_plain_output=config.response_mime_type == _ENUM,
         continues=continues,
     )
 
@@ -284,7 +355,7 @@ def _tools(body: GenerateContentRequest) -> ClientTools:
         client_tool(
             function.name,
             description=function.description,
-            parameters=function.parameters_json_schema or from_google_schema(function.parameters or {}),
+            parameters=from_google_schema(function.parameters_json_schema or function.parameters or {}),
         )
         for function in functions
     ]
@@ -293,18 +364,30 @@ def _tools(body: GenerateContentRequest) -> ClientTools:
 
 
 def _output_schema(config: GenerationConfig) -> dict[str, JsonValue] | None:
-    if config.response_mime_type not in (None, 'text/plain', 'application/json'):
+    if config.response_mime_type not in (None, 'text/plain', 'application/json', _ENUM):
         raise invalid_request(
             f'`responseMimeType` is {config.response_mime_type[:80]!r}. Send `application/json`, or omit it.'
         )
-    if config.response_json_schema is not None:
-        return config.response_json_schema
-    if config.response_schema is not None:
-        return from_google_schema(config.response_schema)
+    given = config.response_json_schema if config.response_schema is None else config.response_schema
+    schema = None if given is None else from_google_schema(given)
+    if config.response_mime_type == _ENUM and (schema is None or schema.get('type') != 'string'):
+        raise invalid_request(
+            f'`responseMimeType` is {_ENUM!r}. Send a `responseSchema` of the type `STRING` with an `enum`.'
+        )
+    if schema is not None:
+        return schema
     return {'type': ['object', 'array']} if config.response_mime_type == 'application/json' else None
 
 
-def _refuse(config: GenerationConfig) -> None:
+def _refuse(body: GenerateContentRequest) -> None:
+    config = body.generation_config
+    refuse_options(body, 'cached_content')
+    refuse_options(config, 'response_logprobs', 'logprobs')
+    others = sorted({*(config.response_modalities or ())} - {'TEXT', 'MODALITY_UNSPECIFIED'})
+    if others:
+        raise invalid_request(
+            f'`responseModalities` has {others[0][:80]!r}, but agents answer with text only. Omit it.'
+        )
     if config.candidate_count not in (None, 1):
         raise invalid_request(f'`candidateCount` is {config.candidate_count}, but an agent gives one answer. Omit it.')
 
@@ -317,6 +400,15 @@ def _piece(part: Part) -> tuple[Content, ...]:
     if part.file_data is not None:
         return (linked_file(part.file_data.file_uri, part.file_data.mime_type),)
     return (part.text,) if part.text and not part.thought else ()
+
+
+def _check_part(part: Part) -> None:
+    """Refuse a part of the user that the model would not read."""
+    if part.model_fields_set <= {'thought', *(part.model_extra or ())}:
+        found = ', '.join(sorted(part.model_extra or ()))[:80] or 'nothing'
+        raise invalid_request(
+            f'A part contains {found!r}. Send `text`, `inlineData`, `fileData`, `functionCall` or `functionResponse`.'
+        )
 
 
 def _id_of(response: FunctionResponse) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias, cast
 
-from pydantic import BaseModel, Field, JsonValue
+from pydantic import BaseModel, Discriminator, Field, JsonValue, Tag
+from pydantic_ai.settings import ThinkingLevel
 
 from ._client_tools import (
     APPROVAL_TOOL,
     ClientCall,
-    ClientResult,
     ClientTools,
     ToolChoice,
     client_tool,
@@ -22,12 +22,15 @@ from ._dialogue import (
     Dialogue,
     DialogueMessage,
     build_dialogue,
+    client_result,
     file_from_base64,
-    file_from_url,
     invalid_request,
     linked_file,
     model_settings_from,
+    named_file,
     parse_decision,
+    refuse_options,
+    text_of,
     words,
 )
 
@@ -81,7 +84,9 @@ class FileData(BaseModel):
     """The contents of a file."""
 
     file_data: str | None = None
-    """A `data:` URL. Ids of files that were uploaded to another service are rejected."""
+    """A `data:` URL, or base64 with a `filename`. Ids of files that were uploaded to another service are rejected."""
+    filename: str | None = None
+    """The name of the file, by which its media type is known."""
 
 
 class FileContent(BaseModel):
@@ -93,7 +98,20 @@ class FileContent(BaseModel):
     """The contents of the file."""
 
 
-ContentPart = TextContent | ImageContent | AudioContent | FileContent
+def _type_of(part: object) -> str:
+    """Return the tag of a part. Texts may omit their type."""
+    return str(cast('dict[str, object]', part).get('type') or 'text') if isinstance(part, dict) else 'text'
+
+
+ContentPart: TypeAlias = Annotated[
+    Annotated[TextContent, Tag('text')]
+    | Annotated[TextContent, Tag('refusal')]
+    | Annotated[ImageContent, Tag('image_url')]
+    | Annotated[AudioContent, Tag('input_audio')]
+    | Annotated[FileContent, Tag('file')],
+    Discriminator(_type_of),
+]
+"""A part of a message."""
 
 
 class SystemMessage(BaseModel):
@@ -150,8 +168,8 @@ class ToolMessage(BaseModel):
     """The author of the message."""
     tool_call_id: str
     """The id of the call."""
-    content: str | list[TextContent]
-    """The result as text, or the decision."""
+    content: str | list[ContentPart]
+    """The result as text, or the decision. Files are rejected in new results, and ignored in earlier ones."""
 
 
 Message = Annotated[SystemMessage | UserMessage | AssistantMessage | ToolMessage, Field(discriminator='role')]
@@ -233,6 +251,10 @@ class ResponseFormat(BaseModel):
     """The schema, for the type `json_schema`."""
 
 
+ReasoningEffort: TypeAlias = Literal['none', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max']
+"""How much a model thinks."""
+
+
 class StreamOptions(BaseModel):
     """Options of the stream."""
 
@@ -279,8 +301,22 @@ class ChatCompletionRequest(BaseModel):
     """The predecessor of `tools`. Rejected."""
     response_format: ResponseFormat | None = None
     """The format of the answer."""
+    reasoning_effort: ReasoningEffort | None = None
+    """How much the model thinks, for providers that support it."""
+    verbosity: Literal['low', 'medium', 'high'] | None = None
+    """How long the answer is, for models of OpenAI."""
+    logit_bias: dict[str, int] | None = None
+    """The bias of tokens, for providers that support it."""
     logprobs: bool | None = None
     """Not supported: `true` is rejected."""
+    top_logprobs: int | None = None
+    """Not supported: a positive number is rejected."""
+    modalities: list[str] | None = None
+    """The kinds of output. Only `text` is supported."""
+    audio: JsonValue = None
+    """The voice of spoken answers. Rejected."""
+    web_search_options: dict[str, JsonValue] | None = None
+    """Options of OpenAI's own web search. Rejected."""
     user: str | None = None
     """The client's own id of its user or session, which is stored with the run."""
     metadata: dict[str, str] | None = None
@@ -311,10 +347,11 @@ def parse_openai_request(body: ChatCompletionRequest) -> Dialogue:
                 messages.append(DialogueMessage(role='assistant', content=words(_text(message.content)), calls=calls))
                 results = {}
             case ToolMessage(tool_call_id=id) if id in names:
-                result = ClientResult(id=id, name=names[id], content=_text(message.content))
-                messages.append(DialogueMessage(role='user', results=(result,)))
+                messages.append(
+                    DialogueMessage(role='user', results=(client_result(id, names[id], _content(message.content)),))
+                )
             case _:
-                results[message.tool_call_id] = _text(message.content)
+                results[message.tool_call_id] = text_of(_content(message.content))
     settings = model_settings_from(
         temperature=body.temperature,
         top_p=body.top_p,
@@ -324,6 +361,9 @@ def parse_openai_request(body: ChatCompletionRequest) -> Dialogue:
         frequency_penalty=body.frequency_penalty,
         stop_sequences=[body.stop] if isinstance(body.stop, str) else body.stop,
         parallel_tool_calls=body.parallel_tool_calls,
+        thinking=thinking_of(body.reasoning_effort),
+        logit_bias=body.logit_bias,
+        openai_text_verbosity=body.verbosity,
     )
     return build_dialogue(
         system=system,
@@ -340,13 +380,21 @@ def openai_session_id(body: ChatCompletionRequest) -> str | None:
     return (body.metadata or {}).get('session_id', body.user)
 
 
+def thinking_of(effort: ReasoningEffort | None) -> ThinkingLevel | None:
+    """Return the model setting for an effort."""
+    return False if effort == 'none' else effort
+
+
 def _refuse(body: ChatCompletionRequest) -> None:
     if body.functions:
         raise invalid_request('`functions` is not supported. Declare them in `tools`.')
     if body.n not in (None, 1):
         raise invalid_request(f'`n` is {body.n}, but an agent gives one answer. Omit it.')
-    if body.logprobs:
-        raise invalid_request('Agents do not support `logprobs`. Omit it.')
+    if {*(body.modalities or ())} - {'text'}:
+        raise invalid_request('`modalities` has more than `text`, but agents answer with text only. Omit it.')
+    if body.web_search_options is not None:
+        raise invalid_request('`web_search_options` is not supported: agents have their own tools. Omit it.')
+    refuse_options(body, 'logprobs', 'top_logprobs', 'audio')
 
 
 def _calls(message: AssistantMessage) -> tuple[ClientCall, ...]:
@@ -408,7 +456,7 @@ def _piece(part: ContentPart) -> tuple[Content, ...]:
         case _:
             if part.file.file_data is None:
                 raise invalid_request('Files by id are not supported. Send the file in `file_data`, as a `data:` URL.')
-            return (file_from_url(part.file.file_data),)
+            return (named_file(part.file.file_data, part.file.filename),)
 
 
 def _text(content: str | list[TextContent] | None) -> str:

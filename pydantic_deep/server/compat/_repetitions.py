@@ -26,10 +26,11 @@ async def identify_request(
     ] = None,
 ) -> RequestIdentity:
     """Return the identity of a request, as a dependency."""
-    content = await request.body() if idempotency_key is None else idempotency_key.encode()
-    kind = 'body' if idempotency_key is None else 'key'
-    digest = hashlib.sha256(f'{kind} {request.url.path}\n'.encode() + content).hexdigest()
-    return RequestIdentity(digest=digest, has_key=idempotency_key is not None)
+    body = hashlib.sha256(f'body {request.url.path}\n'.encode() + await request.body()).hexdigest()
+    if idempotency_key is None:
+        return RequestIdentity(digest=body, content=body)
+    key = hashlib.sha256(f'key {request.url.path}\n{idempotency_key}'.encode()).hexdigest()
+    return RequestIdentity(digest=key, content=body, has_key=True)
 
 
 Identity: TypeAlias = Annotated[RequestIdentity, Depends(identify_request)]
@@ -44,7 +45,7 @@ async def start_or_join(
     Raises:
         ServerError: See `start_turn`.
     """
-    access.agent(agent_name)
+    access.model(agent_name)
 
     async def start() -> ServerRun:
         return (await start_turn(access, agent_name, dialogue, session_id=session_id)).run

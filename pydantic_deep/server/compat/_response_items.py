@@ -32,8 +32,8 @@ from ._client_events import client_events, parse_texts, stored_events
 from ._client_results import is_client_call
 from ._dialogue import Dialogue, to_model_messages
 from ._linked_files import fetch_history
-from ._response_objects import OwnConversation, OwnResponse, change_fields, load_response, render_messages
-from ._response_requests import APPROVAL, RESPONSE, InputItem, TextOptions
+from ._response_objects import OwnConversation, OwnResponse, change_fields, load_response, render_items
+from ._response_requests import APPROVAL, RESPONSE, InputItem, InputMessage, TextOptions
 from ._responses import output_schema_of, parse_items
 from ._turns import NEW_INSTRUCTIONS
 
@@ -207,16 +207,19 @@ async def add_items(access: Access, own: OwnConversation, items: Sequence[InputI
     """Add messages to a conversation, and return them. They are a new version, to which the head moves.
 
     Raises:
-        ServerError: An item is not a message; a run is running or approvals are pending; or the conversation has
-            responses, and a message is not of the user or the assistant.
+        ServerError: See `render_items`; a run is running or approvals are pending; or the conversation has responses, and
+            an item is not a message of the user or the assistant.
         VersionConflictError: The head was moved in the meantime.
     """
     if own.stored is None:
-        added = render_messages(access.state.settings, items, prefix=f'{new_id()}_first')
+        added = render_items(access.state.settings, items, prefix=f'{new_id()}_first')
         first = own.row.fields.get('items')
         await change_fields(access.state, own.row, items=[*(first if isinstance(first, list) else ()), *added])
         return added
-    render_messages(access.state.settings, items, prefix='')  # refuses other items
+    if not all(isinstance(item, InputMessage) for item in items):
+        raise ServerError(
+            'invalid', 'Only messages can be added to a conversation that has responses. Remove the other `items`.'
+        )
     system, messages, _ = parse_items(items)
     if system:
         raise ServerError(

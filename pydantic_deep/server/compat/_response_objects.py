@@ -24,8 +24,19 @@ from pydantic_deep.server.http._errors import ServerError, not_found
 from pydantic_deep.store import VersionFilter, new_id, utc_datetime
 
 from ._linked_files import check_links
-from ._response_requests import CONVERSATION, RESPONSE, InputItem, InputMessage
+from ._response_requests import (
+    CONVERSATION,
+    RESPONSE,
+    FunctionCallItem,
+    FunctionCallOutput,
+    InputItem,
+    InputMessage,
+    OtherItem,
+)
 from ._responses import parse_items
+
+_ITEM_PREFIXES = {'message': 'msg', 'function_call': 'fc', 'function_call_output': 'fco'}
+"""The prefixes of the ids of items, keyed by their types."""
 
 _FEW = 100
 """More than the versions of a conversation without turns: its root, and the history that it began with."""
@@ -106,10 +117,10 @@ async def create_conversation(access: Access, items: Sequence[InputItem], metada
     """Create a conversation, which is stored with its first response, and return its row.
 
     Raises:
-        ServerError: An item is not a message.
+        ServerError: See `render_items`.
     """
     id = new_id()
-    first = render_messages(access.state.settings, items, prefix=f'{id}_first')
+    first = render_items(access.state.settings, items, prefix=f'{id}_first')
     row = OpenaiObject(
         id=CONVERSATION + id,
         owner=access.owner,
@@ -120,8 +131,10 @@ async def create_conversation(access: Access, items: Sequence[InputItem], metada
     return row
 
 
-def render_messages(settings: ServerSettings, items: Sequence[InputItem], *, prefix: str) -> list[JsonValue]:
-    """Return messages that a client adds to a conversation, as they are listed.
+def render_items(settings: ServerSettings, items: Sequence[InputItem], *, prefix: str) -> list[JsonValue]:
+    """Return items that a client adds to a conversation, as they are listed: messages, and calls with their results.
+
+    Reasoning has no content here, and is omitted.
 
     Args:
         settings: The settings of the server.
@@ -129,20 +142,29 @@ def render_messages(settings: ServerSettings, items: Sequence[InputItem], *, pre
         prefix: The part of the ids before the number.
 
     Raises:
-        ServerError: An item is not a message, or contains a file that cannot be read.
+        ServerError: An item is a reference or concerns an approval, or contains a file that cannot be read.
     """
-    messages: list[JsonValue] = []
+    rendered: list[JsonValue] = []
     for number, item in enumerate(items):
-        if not isinstance(item, InputMessage):
-            raise ServerError('invalid', 'Only messages can be added to a conversation. Remove the other `items`.')
-        message: dict[str, JsonValue] = item.model_dump(mode='json', exclude_none=True)
-        if isinstance(item.content, str):
-            kind = 'output_text' if item.role == 'assistant' else 'input_text'
-            message['content'] = [{'type': kind, 'text': item.content}]
-        messages.append({**message, 'type': 'message', 'id': f'msg_{prefix}{number}', 'status': 'completed'})
+        if isinstance(item, OtherItem) and item.type == 'reasoning':
+            continue
+        if not isinstance(item, InputMessage | FunctionCallItem | FunctionCallOutput):
+            raise ServerError(
+                'invalid',
+                f'An item of the type {item.type!r} cannot be added to a conversation. Add messages, and calls of functions '
+                'with their results.',
+            )
+        fields: dict[str, JsonValue] = item.model_dump(mode='json', exclude_none=True)
+        kind = item.type or 'message'
+        if isinstance(item, InputMessage) and isinstance(item.content, str):
+            part = 'output_text' if item.role == 'assistant' else 'input_text'
+            fields['content'] = [{'type': part, 'text': item.content}]
+        rendered.append(
+            {**fields, 'type': kind, 'id': f'{_ITEM_PREFIXES[kind]}_{prefix}{number}', 'status': 'completed'}
+        )
     _, parsed, _ = parse_items(items)  # a file that cannot be read is refused now
     check_links(settings, [piece for message in parsed for piece in message.content])
-    return messages
+    return rendered
 
 
 async def change_fields(state: ServerState, row: OpenaiObject, **fields: JsonValue) -> OpenaiObject:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal, TypeAlias, cast
 
-from pydantic import BaseModel, Discriminator, Field, JsonValue, Tag
+from pydantic import AliasChoices, BaseModel, Discriminator, Field, JsonValue, Tag
 
-from ._openai import AudioData
+from ._openai import AudioData, ReasoningEffort
 
 RESPONSE: Final = 'resp_'
 """The prefix of the ids of responses."""
@@ -174,9 +174,12 @@ class ConversationReference(BaseModel):
 class ReasoningOptions(BaseModel):
     """Options of reasoning."""
 
-    effort: Literal['none', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max'] | None = None
+    effort: ReasoningEffort | None = None
     """How much the model thinks, for providers that support it."""
-    summary: Literal['auto', 'concise', 'detailed'] | None = None
+    summary: Annotated[
+        Literal['auto', 'concise', 'detailed'] | None,
+        Field(validation_alias=AliasChoices('summary', 'generate_summary')),
+    ] = None
     """Any value adds the model's thinking to the response, as `reasoning` items."""
 
 
@@ -200,6 +203,8 @@ class TextOptions(BaseModel):
 
     format: TextFormat | None = None
     """The format of the answer."""
+    verbosity: Literal['low', 'medium', 'high'] | None = None
+    """How long the answer is, for models of OpenAI."""
 
 
 class FunctionTool(BaseModel):
@@ -276,6 +281,8 @@ class ResponseRequest(BaseModel):
     """Functions of the client, which it runs itself. The main agent can call them beside its own tools."""
     tool_choice: Literal['auto', 'none', 'required'] | NamedResponseTool | AllowedResponseTools | None = None
     """Whether the model may or must call a function of the client. The agent's own tools are not affected by `none`."""
+    include: list[str] | None = None
+    """More fields of items. Log probabilities are rejected; the others are of OpenAI's own tools and of unstored items."""
     prompt: JsonValue = None
     """A prompt template of OpenAI. Rejected."""
     top_logprobs: int | None = None

@@ -87,7 +87,7 @@ async def create_response(access: Access, body: ResponseRequest, identity: Reque
         ServerError: The request is invalid, refers to something that the caller does not own, or no run can start now.
         ApprovalAnsweredError: An approval was already answered.
     """
-    access.agent(body.model)
+    access.model(body.model)
     own = await _named_object(access, body)
     dialogue = parse_response_request(body, is_rest=own is not None)
 
@@ -128,7 +128,7 @@ async def count_input_tokens(access: Access, body: InputTokensRequest) -> int:
     Raises:
         ServerError: The request is invalid, or refers to something that the caller does not own or cannot continue now.
     """
-    access.agent(body.model)
+    access.model(body.model)
     own = await _named_object(access, body)
     dialogue = parse_response_request(body, is_rest=own is not None, continues=False)
     if own is None:

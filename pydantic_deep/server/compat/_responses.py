@@ -16,7 +16,6 @@ The mapping to our terms:
 
 from __future__ import annotations
 
-import mimetypes
 import re
 from collections.abc import Sequence
 from typing import Final
@@ -41,13 +40,17 @@ from ._dialogue import (
     Dialogue,
     DialogueMessage,
     build_dialogue,
+    client_result,
     file_from_base64,
     invalid_request,
     linked_file,
     model_settings_from,
+    named_file,
+    refuse_options,
     text_of,
     words,
 )
+from ._openai import thinking_of
 from ._response_requests import (
     APPROVAL,
     AllowedResponseTools,
@@ -63,7 +66,6 @@ from ._response_requests import (
     InputText,
     ItemReference,
     NamedResponseTool,
-    ReasoningOptions,
     ResponseRequest,
     TextOptions,
 )
@@ -97,7 +99,8 @@ def parse_response_request(body: ResponseRequest, *, is_rest: bool, continues: b
             top_p=body.top_p,
             max_tokens=body.max_output_tokens,
             parallel_tool_calls=body.parallel_tool_calls,
-            thinking=None if body.reasoning is None else _thinking(body.reasoning),
+            thinking=None if body.reasoning is None else thinking_of(body.reasoning.effort),
+            openai_text_verbosity=None if body.text is None else body.text.verbosity,
         ),
         tools=_tools(body),
         output_schema=output_schema_of(body.text),
@@ -188,13 +191,7 @@ def _of_assistant(item: InputItem) -> DialogueMessage:
 
 
 def _result(item: FunctionCallOutput, name: str) -> ClientResult:
-    content = words(item.output) if isinstance(item.output, str) else _content(item.output)
-    return ClientResult(
-        id=item.call_id,
-        name=name,
-        content=text_of(content),
-        is_incomplete=any(not isinstance(piece, str) for piece in content),
-    )
+    return client_result(item.call_id, name, _content(item.output))
 
 
 def _tools(body: ResponseRequest) -> ClientTools:
@@ -234,10 +231,6 @@ def output_schema_of(options: TextOptions | None) -> dict[str, JsonValue] | None
     return {**described, **format.json_schema}
 
 
-def _thinking(options: ReasoningOptions) -> bool | str | None:
-    return False if options.effort == 'none' else options.effort
-
-
 def _refuse(body: ResponseRequest) -> None:
     if body.store is False:
         raise invalid_request(
@@ -246,8 +239,9 @@ def _refuse(body: ResponseRequest) -> None:
         )
     if body.prompt is not None:
         raise invalid_request('Prompt templates (`prompt`) are stored at OpenAI. Send the text in `instructions`.')
-    if body.top_logprobs:
-        raise invalid_request('Agents do not support `top_logprobs`. Omit it.')
+    refuse_options(body, 'top_logprobs')
+    if 'message.output_text.logprobs' in (body.include or ()):
+        raise invalid_request('Agents do not support `message.output_text.logprobs` in `include`. Remove it.')
     if body.max_tool_calls is not None:
         raise invalid_request('`max_tool_calls` is not supported: the operator limits the work of a turn. Omit it.')
 
@@ -269,10 +263,7 @@ def _piece(part: InputPart) -> tuple[Content, ...]:
         case InputImage():
             return (_file(part.image_url),)
         case _:
-            if part.file_data is not None and not part.file_data.startswith('data:'):
-                media_type = mimetypes.guess_type(part.filename or '')[0]
-                return (file_from_base64(part.file_data, media_type or ''),)
-            return (_file(part.file_data or part.file_url),)
+            return (_file(part.file_url) if part.file_data is None else named_file(part.file_data, part.filename),)
 
 
 def _file(url: str | None) -> Content:

@@ -24,7 +24,7 @@ async def count_tokens(access: Access, agent_name: str, dialogue: Dialogue, *, s
     Raises:
         ServerError: The caller may not use the agent.
     """
-    access.agent(agent_name)
+    access.model(agent_name)
     known = await find_version(access, agent_name, dialogue, session_id=session_id)
     return await count_tokens_after(access, None if known is None else known.version, dialogue)
 

@@ -37,7 +37,7 @@ from pydantic_deep.streaming import (
 from pydantic_deep.versions import AgentVersion, TurnOptions
 
 from ._client_events import ClientEvent, client_events, parse_texts, run_events
-from ._client_results import resume_with_results, run_of_answers
+from ._client_results import refuse_prompt_if_pending, resume_with_results, run_of_answers
 from ._client_tools import ClientCall, parse_args
 from ._dialogue import Dialogue, prompt_of, text_of, to_model_messages
 from ._dialogue_threads import find_version, has_new_instructions, store_thread
@@ -108,9 +108,9 @@ class CompatTurn:
 
     def events(self, *, is_streamed: bool) -> AsyncGenerator[ClientEvent]:
         """Return the events of the run for its client, and `None` while there are none."""
-        schema = self.request.output_schema
+        schema, is_plain = self.request.output_schema, self.request.has_plain_output
         events = run_events(self.access.state, self.run, has_call_deltas=is_streamed and schema is not None)
-        return client_events(self.access, events, schema=schema, is_streamed=is_streamed)
+        return client_events(self.access, events, schema=schema, is_streamed=is_streamed, is_plain=is_plain)
 
     async def frames(
         self,
@@ -207,7 +207,7 @@ async def start_turn(
             approvals are pending and the request contains a prompt.
         ApprovalAnsweredError: An approval was already answered.
     """
-    access.agent(agent_name)
+    access.model(agent_name)
     continues_id = continuation is not None
     check_names(session_id=session_id)  # before a conversation is created for it
     if continuation is not None:
@@ -237,6 +237,7 @@ async def start_turn(
         if continuation is None:
             continuation = await _continuation(access, agent_name, dialogue, session_id)
         version = continuation.version
+        await refuse_prompt_if_pending(access, version)
         prefix = [NEW_INSTRUCTIONS + dialogue.system] if dialogue.system and continuation.new_instructions else []
         options = replace(options, prompt=prompt_of([*prefix, *(new or (CONTINUE,))]))
     if run is None:

@@ -96,6 +96,7 @@ _NOT_OFFERED: Mapping[str, str] = {
     '/v1/embeddings': _NO_EMBEDDINGS,
     ':embedContent': _NO_EMBEDDINGS,
     ':batchEmbedContents': _NO_EMBEDDINGS,
+    '/v1/responses/compact': 'This server does not compact responses: an agent itself summarizes a history that is too long.',
     '/v1/files': 'This server does not offer files by id. Send a file in the message, as a `data:` URL or as base64, or '
     'upload it with `PUT /api/conversations/{conversation}/uploads/{name}`.',
 }
@@ -252,9 +253,14 @@ _BY_STATUS: Mapping[int, ErrorType] = {400: 'invalid', **{row.status: type for t
 async def _on_refusal(request: Request, error: Exception) -> JSONResponse:
     path = path_of(request.scope)
     is_ours = isinstance(error, ServerError)  # else the router has found no route, or no method
-    if isinstance(error, HTTPException) and not is_ours and (error.status_code == 404 or _not_offered(path)):
+    if isinstance(error, HTTPException) and not is_ours and (error.status_code == 404 or _is_unknown(path)):
         return _error_response(request, UnknownRouteError(path))
     return _error_response(request, refusal_of(error) or ServerError('failed'))
+
+
+def _is_unknown(path: str) -> bool:
+    """Return whether a path is unknown although another method of it, or of a model with its name, exists."""
+    return _not_offered(path) is not None or (':' in path.rpartition('/')[2] and not path.endswith(GOOGLE_METHODS))
 
 
 async def _on_defect(request: Request, error: Exception) -> JSONResponse:
@@ -271,13 +277,42 @@ def refuse_http(error: HTTPException) -> ServerError:
 
 
 def _refuse_body(error: RequestValidationError) -> ServerError:
-    problems = [
-        {'path': '.'.join(map(str, problem['loc'])), 'message': problem['msg']}  # `input` may contain a secret
-        for problem in error.errors()
-    ]
-    summary = '; '.join(f'{problem["path"]}: {problem["message"]}' for problem in problems[:3])
-    facts: dict[str, JsonValue] = {'field': problems[0]['path'].rpartition('.')[2], 'problems': [*problems]}
+    found = [(_path_in(error.body, problem), _describe(problem)) for problem in error.errors()]
+    paths = [path for path, _ in found]
+    # A value that has none of several types has a problem for each of them: those inside of the value describe it best.
+    best = [(path, text) for path, text in found if not any(path == other[: len(path)] != other for other in paths)]
+    problems = [('.'.join(map(str, path)), text) for path, text in dict.fromkeys(best)]
+    summary = '; '.join(f'{path}: {text}' for path, text in problems[:3])
+    facts: dict[str, JsonValue] = {
+        'field': problems[0][0].rpartition('.')[2],
+        'problems': [{'path': path, 'message': text} for path, text in problems],
+    }
     return ServerError('invalid', f'The request is invalid: {summary}.', facts=facts)
+
+
+def _path_in(body: object, problem: Mapping[str, Any]) -> tuple[int | str, ...]:
+    """Return the path of a problem as the client knows it, without the names of types in a union."""
+    where, *rest = problem['loc']
+    path: list[int | str] = [where]
+    if where != 'body':
+        return (where, *rest)
+    for number, key in enumerate(rest, start=1):
+        try:
+            body = cast('Any', body)[key]
+        except (LookupError, TypeError):
+            if number == len(rest) and problem['type'] == 'missing':
+                path.append(key)
+        else:
+            path.append(key)
+    return tuple(path)
+
+
+def _describe(problem: Mapping[str, Any]) -> str:
+    """Return the message of a problem, without `input`, which may be a secret."""
+    if problem['type'] != 'union_tag_invalid':
+        return problem['msg']
+    context = problem['ctx']
+    return f'{context["tag"][:80]!r} is not supported. Use one of {context["expected_tags"]}'
 
 
 def _missing(error: Exception) -> ServerError:

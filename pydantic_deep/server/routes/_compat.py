@@ -6,6 +6,7 @@ pending approval is a call of `approval_required`, whose result is the decision.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated
 
@@ -26,13 +27,14 @@ from pydantic_deep.streaming import (
     openai_completion,
 )
 
+from ._google import google_model
 from ._parameters import Runner
 
 router = APIRouter(route_class=JsonRoute)
 
 
-_MODELS_SINCE = 1767225600
-"""Creation time of every model, which clients require: 2026-01-01."""
+_MODELS_SINCE = datetime(2026, 1, 1, tzinfo=UTC)
+"""Creation time of every model, which clients require."""
 
 
 def _errors(api: Api) -> dict[int | str, dict[str, object]]:
@@ -43,8 +45,18 @@ def _example(example: dict[str, JsonValue]) -> dict[int | str, dict[str, object]
     return {200: {'content': {'application/json': {'example': example}}}}
 
 
-def _openai_model(name: str) -> dict[str, JsonValue]:
-    return {'id': name, 'object': 'model', 'created': _MODELS_SINCE, 'owned_by': 'pydantic-deep'}
+def _model(name: str) -> dict[str, JsonValue]:
+    """Return an agent as a model, with the fields of all three APIs: their clients call the same routes."""
+    return {
+        'id': name,
+        'object': 'model',
+        'created': int(_MODELS_SINCE.timestamp()),
+        'owned_by': 'pydantic-deep',
+        'type': 'model',
+        'display_name': name,
+        'created_at': _MODELS_SINCE.isoformat(),
+        **google_model(name),
+    }
 
 
 _USER_MESSAGE = {'role': 'user', 'content': 'Read sales.csv.'}
@@ -54,24 +66,24 @@ _USER_MESSAGE = {'role': 'user', 'content': 'Read sales.csv.'}
     '/v1/models',
     tags=['openai'],
     summary='List the agents as models',
-    responses={**_example({'object': 'list', 'data': [_openai_model('analyst')]}), **_errors('openai')},
+    responses={**_example({'object': 'list', 'data': [_model('analyst')]}), **_errors('openai')},
 )
 async def list_openai_models(access: Runner) -> dict[str, JsonValue]:
-    """Requires the scope `run`."""
-    names = [name for name in sorted(access.state.agents) if access.may_use(name)]
-    return {'object': 'list', 'data': [_openai_model(name) for name in names]}
+    """Requires the scope `run`. The list has the fields of OpenAI, Anthropic and Google."""
+    models = [_model(name) for name in sorted(access.state.agents) if access.may_use(name)]
+    return {'object': 'list', 'data': [*models], 'has_more': False, 'models': [*models]}
 
 
 @router.get(
     '/v1/models/{agent}',
     tags=['openai'],
     summary='Get an agent as a model',
-    responses={**_example(_openai_model('analyst')), **_errors('openai')},
+    responses={**_example(_model('analyst')), **_errors('openai')},
 )
 async def read_openai_model(agent: str, access: Runner) -> dict[str, JsonValue]:
     """Requires the scope `run`."""
-    access.agent(agent)
-    return _openai_model(agent)
+    access.model(agent)
+    return _model(agent)
 
 
 @router.post(
@@ -123,11 +135,11 @@ async def create_message(
     """Requires the scope `run`; for decisions, also `approve`. `model` is the name of an agent."""
     session_id, dialogue = anthropic_session_id(body), parse_anthropic_request(body)
     turn = await start_or_join(access, body.model, dialogue, session_id=session_id, identity=identity)
-    build_body = partial(anthropic_message, model=body.model, tool_calls=True)
-    return (
-        await turn.stream(AnthropicEncoder(model=body.model, tool_calls=True), build_body)
-        if body.stream
-        else await turn.respond(build_body)
+    build_body = partial(anthropic_message, model=body.model, tool_calls=True, thinking=body.has_thinking)
+    if not body.stream:
+        return await turn.respond(build_body)
+    return await turn.stream(
+        AnthropicEncoder(model=body.model, tool_calls=True, thinking=body.has_thinking), build_body
     )
 
 

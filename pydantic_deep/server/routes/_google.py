@@ -19,7 +19,7 @@ from pydantic_deep.server.compat._google import (
 from pydantic_deep.server.compat._repetitions import Identity, start_or_join
 from pydantic_deep.server.compat._token_count import count_tokens
 from pydantic_deep.server.compat._turns import CompatTurn
-from pydantic_deep.server.http._errors import describe_errors, not_found
+from pydantic_deep.server.http._errors import ServerError, describe_errors
 from pydantic_deep.server.http._json_route import JsonRoute
 from pydantic_deep.streaming import GoogleEncoder, google_response
 
@@ -34,7 +34,8 @@ def _example(example: dict[str, JsonValue]) -> dict[int | str, dict[str, object]
     return {200: {'content': {'application/json': {'example': example}}}}
 
 
-def _google_model(name: str) -> dict[str, JsonValue]:
+def google_model(name: str) -> dict[str, JsonValue]:
+    """Return an agent as a model in Google's format."""
     methods: list[JsonValue] = ['generateContent', 'streamGenerateContent', 'countTokens']
     return {'name': f'models/{name}', 'displayName': name, 'supportedGenerationMethods': methods}
 
@@ -43,23 +44,23 @@ def _google_model(name: str) -> dict[str, JsonValue]:
     '/v1beta/models',
     tags=['google'],
     summary='List the agents as models',
-    responses={**_example({'models': [_google_model('analyst')]}), **_ERRORS},
+    responses={**_example({'models': [google_model('analyst')]}), **_ERRORS},
 )
 async def list_google_models(access: Runner) -> dict[str, JsonValue]:
     """Requires the scope `run`."""
-    return {'models': [_google_model(name) for name in sorted(access.state.agents) if access.may_use(name)]}
+    return {'models': [google_model(name) for name in sorted(access.state.agents) if access.may_use(name)]}
 
 
 @router.get(
     '/v1beta/models/{agent}',
     tags=['google'],
     summary='Get an agent as a model',
-    responses={**_example(_google_model('analyst')), **_ERRORS},
+    responses={**_example(google_model('analyst')), **_ERRORS},
 )
-async def read_google_model(agent: str, access: Runner) -> dict[str, JsonValue]:
+async def readgoogle_model(agent: str, access: Runner) -> dict[str, JsonValue]:
     """Requires the scope `run`."""
-    access.agent(agent)
-    return _google_model(agent)
+    access.model(agent)
+    return google_model(agent)
 
 
 async def _start_google_turn(
@@ -67,6 +68,10 @@ async def _start_google_turn(
 ) -> CompatTurn:
     session_id, dialogue = body.labels.get('session_id'), parse_google_request(body)
     return await start_or_join(access, agent, dialogue, session_id=session_id, identity=identity)
+
+
+def _has_thoughts(body: GenerateContentRequest) -> bool:
+    return body.generation_config.thinking_config.include_thoughts
 
 
 _GOOGLE_BODY = Body(
@@ -87,7 +92,7 @@ async def generate_content(
 ) -> Response:
     """Requires the scope `run`; for decisions, also `approve`."""
     turn = await _start_google_turn(access, agent, body, identity)
-    return await turn.respond(partial(google_response, model=agent, tool_calls=True))
+    return await turn.respond(partial(google_response, model=agent, tool_calls=True, thinking=_has_thoughts(body)))
 
 
 @router.post('/v1/models/{agent}:streamGenerateContent', include_in_schema=False)
@@ -107,10 +112,13 @@ async def stream_generate_content(
 ) -> Response:
     """Requires the scope `run`; for decisions, also `approve`. Only `alt=sse`, which the clients use, is supported."""
     if alt != 'sse':
-        raise not_found()
+        raise ServerError(
+            'invalid', f'`alt` is {alt[:80]!r}, but responses are streamed as server-sent events. Send `alt=sse`.'
+        )
     turn = await _start_google_turn(access, agent, body, identity)
-    build_body = partial(google_response, model=agent, tool_calls=True)
-    return await turn.stream(GoogleEncoder(model=agent, tool_calls=True), build_body)
+    thinking = _has_thoughts(body)
+    build_body = partial(google_response, model=agent, tool_calls=True, thinking=thinking)
+    return await turn.stream(GoogleEncoder(model=agent, tool_calls=True, thinking=thinking), build_body)
 
 
 @router.post('/v1/models/{agent}:countTokens', include_in_schema=False)

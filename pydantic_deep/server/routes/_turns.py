@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, cast
@@ -173,22 +174,41 @@ async def list_runs(
     """Returns all runs of a conversation; without `conversation`, the active and recently ended runs of this process and
     of all workers.
     """
+    items: list[Run] = []
+    for id in await list_run_ids(access, conversation, limit=limit):
+        with suppress(ServerError):  # the conversation was deleted, but the log of the run is still cached
+            items.append(await build_run(access.state, await access.run(id, follow=False)))
+    return RunList(items=items)
+
+
+async def list_run_ids(
+    access: Access, conversation: str | None, *, limit: int, agent: str | None = None
+) -> Sequence[str]:
+    """Return the ids of the caller's runs, newest first: all of a conversation, otherwise the active and recent ones.
+
+    Args:
+        access: The access of the caller.
+        conversation: The conversation; `None` for all.
+        limit: The maximum number of ids.
+        agent: The agent of the runs; `None` for all.
+
+    Raises:
+        ServerError: The caller has no access to the conversation.
+    """
     if conversation is None:
         queued = await access.state.store.queue.list(account=access.owner, ended=True, limit=limit)
         here = [(run.id, run.agent_name) for run in access.state.runs.runs_of(access.owner)]
         known = {*here, *((run.run_id, run.agent_name) for run in queued)}
-        ids = sorted((id for id, name in known if access.may_use(name)), reverse=True)
+        ids = {id for id, name in known if access.may_use(name) and agent in (None, name)}
     else:
         own = await access.conversation(conversation)
+        if agent not in (None, own.record.agent_name):
+            return []
         stored = await access.state.store.runs(conversation_id=own.id, limit=limit)
         queued = await access.state.store.queue.list(conversation_id=own.id, ended=True, limit=limit)
         here = [run.id for run in access.state.runs.runs_of(access.owner) if run.conversation_id == own.id]
-        ids = sorted({*here, *(run.id for run in stored), *(run.run_id for run in queued)}, reverse=True)
-    items: list[Run] = []
-    for id in ids[:limit]:
-        with suppress(ServerError):  # the conversation was deleted, but the log of the run is still cached
-            items.append(await build_run(access.state, await access.run(id, follow=False)))
-    return RunList(items=items)
+        ids = {*here, *(run.id for run in stored), *(run.run_id for run in queued)}
+    return sorted(ids, reverse=True)[:limit]
 
 
 @router.get('/runs/{run}', tags=['runs'], summary='Get a run', responses=describe_errors('not_found'))

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 import anyio
 
+from pydantic_deep.server.http._errors import ServerError
+
 from ._pool import RunPool
 from ._server_run import ServerRun
 
@@ -20,7 +22,9 @@ class RequestIdentity:
 
     digest: str
     """A digest of the key that the client chose, or of the bytes of the request."""
-    has_key: bool
+    content: str
+    """A digest of the bytes of the request."""
+    has_key: bool = False
     """Whether the client chose the key."""
 
 
@@ -28,6 +32,7 @@ class RequestIdentity:
 class _Entry:
     lock: anyio.Lock = field(default_factory=anyio.Lock)
     run: ServerRun | None = None
+    content: str = ''
     started_at: float = 0
 
     def is_joinable(self, identity: RequestIdentity) -> bool:
@@ -53,12 +58,21 @@ class Repetitions:
         """Return the run that an equal request of the owner to the agent has started, or start one.
 
         A request with a key joins the run while its log is kept, one with the same bytes while it is running.
+
+        Raises:
+            ServerError: The key was used for another request; or see `start_run`.
         """
         self._prune()
         entry = self._entries.setdefault((owner, agent_name, identity.digest), _Entry())
         async with entry.lock:
             if entry.run is None or not entry.is_joinable(identity):
                 entry.run, entry.started_at = await start_run(), anyio.current_time()
+                entry.content = identity.content
+            elif entry.content != identity.content:
+                raise ServerError(
+                    'invalid',
+                    'The `Idempotency-Key` belongs to an earlier request with another body. Choose a new key.',
+                )
             return entry.run
 
     def _prune(self) -> None:

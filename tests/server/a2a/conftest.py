@@ -88,6 +88,11 @@ Connect: TypeAlias = Callable[..., AbstractAsyncContextManager[Client]]
 @pytest.fixture
 def connect(served: Served) -> Connect:
     """Return a context manager that connects the official client: `connect('writer', 'run', owner='bob')`."""
+    return connect_to(served)
+
+
+def connect_to(served: Served) -> Connect:
+    """Return `connect` for an application."""
 
     @asynccontextmanager
     async def connect(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from a2a.client import Client
 from a2a.client.errors import AgentCardResolutionError
@@ -32,12 +33,15 @@ from a2a.utils.errors import (
 from inline_snapshot import snapshot
 
 from pydantic_deep.server import ServerSettings, _turn_task
+from pydantic_deep.server._state import OWNER
 from pydantic_deep.server.a2a import _handler
 from pydantic_deep.server.routes import _turns
+from pydantic_deep.store import open_store
 from pydantic_deep.views import Run
 from tests.server.a2a.conftest import (
     UNKNOWN,
     Connect,
+    connect_to,
     decision,
     message,
     pending_in,
@@ -45,7 +49,8 @@ from tests.server.a2a.conftest import (
     send,
     text_of,
 )
-from tests.server.conftest import Gate, Listen, MakeClient, Served
+from tests.server.conftest import Gate, Listen, MakeClient, Serve, Served
+from tests.server.test_lifespan import store_orphan
 
 pytestmark = pytest.mark.anyio
 
@@ -384,8 +389,28 @@ async def test_list_has_each_task_once_with_its_newest_state(connect: Connect) -
         changed_at = second.status.timestamp
         newer = await client.list_tasks(ListTasksRequest(status_timestamp_after=changed_at, page_size=-1))
         assert ([task.id for task in newer.tasks], newer.page_size) == ([second.id], 1)
+    async with connect('writer') as client:
+        request = ListTasksRequest(context_id=first.context_id)
+        assert (await client.list_tasks(request)).total_size == 0  # the context belongs to another agent
+
+
+async def test_tasks_are_listed_in_pages(connect: Connect, make_client: MakeClient) -> None:
+    """A page is limited after the tasks were selected, and its token is for the next one. Deleted tasks are omitted."""
+    async with connect('writer') as client:
+        tasks = [await send(client, text) for text in ('one', 'two', 'three')]
+        newest_first = [task.id for task in reversed(tasks)]
+        for selected in (ListTasksRequest(page_size=2), ListTasksRequest(page_size=2, status=COMPLETED)):
+            first = await client.list_tasks(selected)
+            assert ([task.id for task in first.tasks], first.total_size) == (newest_first[:2], 3)
+            selected.page_token = first.next_page_token
+            last = await client.list_tasks(selected)
+            assert ([task.id for task in last.tasks], last.next_page_token) == (newest_first[2:], '')
         text = await refused(InvalidParamsError, client.list_tasks(ListTasksRequest(page_token='2')))
-        assert text == 'There is only one page. Name a `contextId` for older tasks.'
+        assert text == '`pageToken` is not the token of a page of this list. Omit it to start over.'
+        ada = await make_client('run')
+        assert (await ada.delete(f'/api/conversations/{tasks[0].context_id}')).status_code == 204
+        listed = await client.list_tasks(ListTasksRequest())
+        assert [task.id for task in listed.tasks] == newest_first[:2]
 
 
 async def test_push_notifications_and_extended_cards_are_not_offered(connect: Connect, served: Served) -> None:
@@ -447,8 +472,29 @@ async def test_suspended_run_needs_input(connect: Connect, monkeypatch: pytest.M
         assert task.status.message.parts[0].text == (
             f'The run {done.id} has no end, because its process crashed'
             f'{", and the conversation has moved on" if has_moved_on else ""}. '
-            f'Resume it with `POST /api/runs/{done.id}/resume`, or cancel this task.'
+            'Resume the task with the data `{"decision": "resume"}`, or cancel it.'
         )
+
+
+async def test_suspended_task_is_resumed(serve: Serve) -> None:
+    """A run whose process crashed needs input: the client resumes it, or cancels it, which its status says."""
+    async with open_store('memory:suspended') as store, serve(store=store) as served:
+        with anyio.fail_after(60):
+            while served.state.runs.is_recovering:
+                await anyio.lowlevel.checkpoint()
+        root = await served.state.agents['writer'].create(metadata={OWNER: 'ada'})
+        run_id = await store_orphan(store.url, await store.version(root.id))
+        async with connect_to(served)('writer', owner='ada') as client:
+            task = await get(client, run_id)
+            assert task.status.state == TaskState.TASK_STATE_INPUT_REQUIRED
+            assert task.status.message.parts[0].text == (
+                f'The run {run_id} has no end, because its process crashed. Resume the task with the data '
+                '`{"decision": "resume"}`, or cancel it.'
+            )
+            resumed = await send(client, {'decision': 'resume'}, task_id=run_id)
+            assert (resumed.id, resumed.status.state, text_of(resumed.artifacts)) == (run_id, COMPLETED, 'Nothing.')
+            text = await refused(UnsupportedOperationError, send(client, {'decision': 'resume'}, task_id=run_id))
+            assert 'has no pending calls: its run is complete' in text
 
 
 async def test_too_many_runs_are_an_error_that_names_the_limit(

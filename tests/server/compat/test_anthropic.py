@@ -21,6 +21,8 @@ def test_system_messages_become_the_system_text() -> None:
         ({'tools': [{'name': 'r m', 'input_schema': {'type': 'object'}}]}, "'r m'"),
         ({'tools': [{'name': 'a', 'input_schema': {'type': 'array'}}]}, 'must have the type `object`'),
         ({'tools': [{'name': 'web_search', 'type': 'web_search_20250305'}]}, "'web_search_20250305'"),
+        ({'mcp_servers': [{'type': 'url', 'url': 'https://x', 'authorization_token': 't'}]}, '`mcp_servers` is set,'),
+        ({'container': 'container_1'}, '`container` is "container_1"'),
     ],
 )
 def test_unsupported_options_are_refused_by_name(given: dict[str, Any], match: str) -> None:
@@ -29,7 +31,7 @@ def test_unsupported_options_are_refused_by_name(given: dict[str, Any], match: s
 
 
 def test_options_without_effect_are_accepted() -> None:
-    given: dict[str, Any] = {'tools': [{'name': 'approval_required'}], 'thinking': {'type': 'enabled'}}
+    given: dict[str, Any] = {'tools': [{'name': 'approval_required'}], 'service_tier': 'auto', 'container': None}
     assert anthropic([('user', 'Hi')], **given).prompt == ('Hi',)
 
 
@@ -68,6 +70,38 @@ def test_text_documents_are_read() -> None:
     document = {'type': 'document', 'source': {'type': 'text', 'media_type': 'text/plain', 'data': 'Words'}}
 
     assert anthropic([], messages=file_messages(document)).prompt == ('Words',)
+
+
+def test_title_and_context_of_a_document_are_read_before_it() -> None:
+    source = {'type': 'text', 'media_type': 'text/plain', 'data': 'Words'}
+    document = {'type': 'document', 'source': source, 'title': 'Rivers', 'context': 'From 2024.'}
+
+    assert anthropic([], messages=file_messages(document)).prompt == ('Rivers\nFrom 2024.', 'Words')
+
+
+def test_citations_are_refused() -> None:
+    source = {'type': 'text', 'media_type': 'text/plain', 'data': 'Words'}
+    document = {'type': 'document', 'source': source, 'citations': {'enabled': True}}
+
+    with pytest.raises(ServerError, match='`citations` of a document'):
+        anthropic([], messages=file_messages(document))
+
+
+@pytest.mark.parametrize(
+    ('given', 'thinking'),
+    [
+        ({'thinking': {'type': 'disabled'}, 'output_config': {'effort': 'high'}}, False),
+        ({'thinking': {'type': 'adaptive'}}, True),
+        ({'thinking': {'type': 'adaptive'}, 'output_config': {'effort': 'max'}}, 'max'),
+        ({'output_config': {'effort': 'low'}}, 'low'),
+        ({'thinking': {'type': 'enabled', 'budget_tokens': 1024}}, 'minimal'),
+        ({'thinking': {'type': 'enabled', 'budget_tokens': 10_000}}, 'medium'),
+        ({'thinking': {'type': 'enabled', 'budget_tokens': 40_000}}, 'xhigh'),
+    ],
+)
+def test_thinking_becomes_an_effort(given: dict[str, Any], thinking: bool | str) -> None:
+    """A budget becomes the highest effort whose own budget fits into it."""
+    assert anthropic([('user', 'Hi')], **given).model_settings == {'max_tokens': 9, 'thinking': thinking}
 
 
 def test_decision_with_a_prompt_is_refused() -> None:

@@ -88,13 +88,13 @@ async def test_failed_result_is_a_failure_of_the_call(client: Any) -> None:
     assert later[0]['text'] == '{"error":"no station"} (failed), And?'
 
 
-async def test_calls_without_a_result_stay_pending(client: Any) -> None:
+async def test_a_call_without_a_result_is_named_and_stays_pending(client: Any) -> None:
     first = user(text('Rome and Oslo'))
     asked = await ask(client, first)
     said = {'role': 'assistant', 'content': asked}
     told = await ask(client, first, said, user(result(asked[0]['id'])), status=400)
 
-    assert 'cannot stay pending without an answer' in told
+    assert f'These calls have no result: {asked[1]["id"]}.' in told
 
 
 async def test_results_of_unknown_calls_are_part_of_a_new_history(client: Any, served: Any) -> None:

@@ -45,7 +45,12 @@ def test_settings_are_mapped_to_names_of_pydantic_ai() -> None:
         ({'tools': [{'functionDeclarations': [{'name': 'r m'}]}]}, "'r m'"),
         ({'tools': [{'googleSearch': {'a': 1}}]}, "'googleSearch'"),
         ({'generationConfig': {'candidateCount': 2}}, '`candidateCount` is 2'),
-        ({'generationConfig': {'responseMimeType': 'text/x.enum'}}, '`responseMimeType`'),
+        ({'generationConfig': {'responseMimeType': 'text/csv'}}, "`responseMimeType` is 'text/csv'"),
+        ({'generationConfig': {'responseMimeType': 'text/x.enum'}}, '`responseSchema` of the type `STRING`'),
+        ({'generationConfig': {'responseLogprobs': True}}, '`responseLogprobs` is true'),
+        ({'generationConfig': {'response_logprobs': False, 'logprobs': 2}}, '`logprobs` is 2'),
+        ({'generationConfig': {'responseModalities': ['TEXT', 'IMAGE']}}, "`responseModalities` has 'IMAGE'"),
+        ({'cachedContent': 'cachedContents/1'}, '`cachedContent` is "cachedContents/1"'),
     ],
 )
 def test_unsupported_options_are_refused_by_name(given: dict[str, Any], match: str) -> None:
@@ -57,7 +62,7 @@ def test_unsupported_options_are_refused_by_name(given: dict[str, Any], match: s
     'given',
     [
         {'tools': [{'functionDeclarations': [{'name': 'approval_required'}]}], 'safetySettings': []},
-        {'generationConfig': {'candidateCount': 1, 'responseMimeType': 'text/plain'}},
+        {'generationConfig': {'candidateCount': 1, 'responseMimeType': 'text/plain', 'responseModalities': ['TEXT']}},
     ],
 )
 def test_options_without_effect_are_accepted(given: dict[str, Any]) -> None:
@@ -92,3 +97,63 @@ def test_thoughts_are_dropped() -> None:
     found = google([], contents=[{'parts': [{'text': 'A?'}]}, thought, {'parts': [{'text': 'B?'}]}])
 
     assert found.messages[1] == DialogueMessage(role='assistant', content=('Yes.',))
+
+
+@pytest.mark.parametrize(
+    ('config', 'thinking'),
+    [
+        ({'thinkingBudget': 0}, False),
+        ({'thinkingBudget': -1}, True),
+        ({'thinkingBudget': 2048}, 'low'),
+        ({'thinkingLevel': 'HIGH', 'includeThoughts': True}, 'high'),
+    ],
+)
+def test_thinking_becomes_an_effort(config: dict[str, Any], thinking: bool | str) -> None:
+    found = google([('user', 'Hi')], generationConfig={'thinkingConfig': config})
+    assert found.model_settings == {'thinking': thinking}
+
+
+def test_thoughts_alone_do_not_change_the_effort() -> None:
+    found = google([('user', 'Hi')], generationConfig={'thinkingConfig': {'includeThoughts': True}})
+    assert found.model_settings == {}
+
+
+def test_a_single_object_may_stand_for_a_list() -> None:
+    """Google's own examples for `curl` send `"contents": {"parts": {"text": …}}`."""
+    found = google(
+        [],
+        contents={'parts': {'text': 'Hi'}},
+        system_instruction={'role': 'system', 'parts': {'text': 'You are a cat.'}},
+        tools={'functionDeclarations': {'name': 'meow'}},
+        toolConfig={'functionCallingConfig': {'mode': 'any'}},
+    )
+    assert (found.prompt, found.system) == (('Hi',), 'You are a cat.')
+    assert ([tool.name for tool in found.tools.tools or ()], found.tools.choice) == (['meow'], ['meow'])
+
+
+def test_a_part_that_the_model_would_not_read_is_refused() -> None:
+    """Such parts of the model are ignored, since the server has its own history."""
+    part = {'executableCode': {'code': '1'}}
+    with pytest.raises(ServerError, match="A part contains 'executableCode'"):
+        google([], contents=[{'parts': [part, {'text': 'Hi'}]}])
+    with pytest.raises(ServerError, match="A part contains 'nothing'"):
+        google([], contents=[{'parts': [{}, {'text': 'Hi'}]}])
+    found = google(
+        [], contents=[{'parts': [{'text': 'A'}]}, {'role': 'model', 'parts': [part]}, {'parts': [{'text': 'B'}]}]
+    )
+    assert found.prompt == ('B',)
+
+
+def test_results_may_have_the_role_tool() -> None:
+    """The guide of Google's client for functions sends them so, without ids."""
+    called: dict[str, Any] = {'role': 'model', 'parts': [{'functionCall': {'name': 'read', 'args': {}}}]}
+    result = {'role': 'tool', 'parts': [{'functionResponse': {'name': 'read', 'response': {'result': 1}}}]}
+    found = google([], contents=[{'parts': [{'text': 'A'}]}, called, result])
+    assert [result.name for result in found.results] == ['read']
+
+
+def test_types_of_a_json_schema_may_be_in_upper_case() -> None:
+    """The guide of Google's client for structured answers writes them so."""
+    schema = {'type': 'OBJECT', 'properties': {'name': {'type': 'STRING'}}}
+    found = google([('user', 'Hi')], generationConfig={'responseJsonSchema': schema})
+    assert found.output_schema == {'type': 'object', 'properties': {'name': {'type': 'string'}}}

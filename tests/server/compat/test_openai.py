@@ -29,6 +29,9 @@ def test_settings_are_mapped_to_names_of_pydantic_ai() -> None:
         'presence_penalty': 0.1,
         'frequency_penalty': 0.2,
         'stop': 'END',
+        'reasoning_effort': 'low',
+        'verbosity': 'high',
+        'logit_bias': {'50256': -100},
     }
     assert openai([('user', 'Hi')], **given).model_settings == {
         'temperature': 0.5,
@@ -38,6 +41,9 @@ def test_settings_are_mapped_to_names_of_pydantic_ai() -> None:
         'presence_penalty': 0.1,
         'frequency_penalty': 0.2,
         'stop_sequences': ['END'],
+        'thinking': 'low',
+        'openai_text_verbosity': 'high',
+        'logit_bias': {'50256': -100},
     }
 
 
@@ -45,7 +51,11 @@ def test_settings_are_mapped_to_names_of_pydantic_ai() -> None:
     ('given', 'match'),
     [
         ({'n': 2}, '`n` is 2'),
-        ({'logprobs': True}, '`logprobs`'),
+        ({'logprobs': True}, '`logprobs` is true'),
+        ({'logprobs': False, 'top_logprobs': 3}, '`top_logprobs` is 3'),
+        ({'modalities': ['text', 'audio']}, '`modalities` has more than `text`'),
+        ({'audio': {'voice': 'alloy', 'format': 'wav'}}, '`audio` is set'),
+        ({'web_search_options': {}}, '`web_search_options`'),
         ({'response_format': {'type': 'json_schema'}}, '`response_format`'),
         ({'tools': [{'type': 'function', 'function': {'name': 'r m'}}]}, "'r m'"),
         ({'tools': [{'type': 'web_search'}]}, "'web_search'"),
@@ -60,7 +70,14 @@ def test_unsupported_options_are_refused_by_name(given: dict[str, Any], match: s
 @pytest.mark.parametrize(
     'given',
     [
-        {'n': 1, 'logprobs': False, 'response_format': {'type': 'text'}, 'made_up': 1},
+        {
+            'n': 1,
+            'logprobs': False,
+            'top_logprobs': 0,
+            'modalities': ['text'],
+            'response_format': {'type': 'text'},
+            'made_up': 1,
+        },
         {'tools': [{'type': 'function', 'function': {'name': 'approval_required'}}]},
     ],
 )
@@ -81,6 +98,7 @@ def test_options_without_effect_are_accepted(given: dict[str, Any]) -> None:
                 {'type': 'file', 'file': {'filename': 'a.png', 'file_data': f'data:image/png;base64,{PIXEL}'}}
             )
         },
+        {'messages': file_messages({'type': 'file', 'file': {'filename': 'a.png', 'file_data': PIXEL}})},
     ],
 )
 def test_inline_files_are_part_of_the_prompt(given: dict[str, Any]) -> None:
@@ -126,3 +144,21 @@ def test_refusal_is_text_of_the_history() -> None:
         DialogueMessage(role='user', content=('A',)),
         DialogueMessage(role='assistant', content=('No.',)),
     ]
+
+
+def test_no_effort_is_no_thinking() -> None:
+    assert openai([('user', 'Hi')], reasoning_effort='none').model_settings == {'thinking': False}
+
+
+def test_image_in_a_result_is_refused_by_the_name_of_the_function() -> None:
+    """An image in an earlier result is ignored, since the server has its own history."""
+    function = {'name': 'camera', 'arguments': '{}'}
+    asked = {'role': 'assistant', 'tool_calls': [{'id': 'c', 'type': 'function', 'function': function}]}
+    image = {'type': 'image_url', 'image_url': {'url': f'data:image/png;base64,{PIXEL}'}}
+    result = {'role': 'tool', 'tool_call_id': 'c', 'content': [{'text': 'Seen.'}, image]}
+    messages = [{'role': 'user', 'content': 'Look'}, asked, result]
+
+    with pytest.raises(ServerError, match="The result of 'camera' contains more than text"):
+        openai([], messages=messages)
+    later = [*messages, {'role': 'assistant', 'content': 'A cat.'}, {'role': 'user', 'content': 'And?'}]
+    assert openai([], messages=later).messages[2].results[0].content == 'Seen.'

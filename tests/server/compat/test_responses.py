@@ -45,6 +45,7 @@ def test_settings_are_mapped_to_names_of_pydantic_ai() -> None:
         'max_output_tokens': 9,
         'parallel_tool_calls': False,
         'reasoning': {'effort': 'low', 'summary': 'auto'},
+        'text': {'verbosity': 'low'},
     }
     assert parse(SAID, **options).model_settings == {
         'temperature': 0.5,
@@ -52,6 +53,7 @@ def test_settings_are_mapped_to_names_of_pydantic_ai() -> None:
         'max_tokens': 9,
         'parallel_tool_calls': False,
         'thinking': 'low',
+        'openai_text_verbosity': 'low',
     }
     assert parse(SAID, reasoning={'effort': 'none'}).model_settings == {'thinking': False}
     assert parse(SAID, reasoning={'summary': 'auto'}).model_settings == {}
@@ -63,6 +65,7 @@ def test_settings_are_mapped_to_names_of_pydantic_ai() -> None:
         ({'store': False}, 'stores every turn'),
         ({'prompt': {'id': 'pmpt_1'}}, 'Prompt templates'),
         ({'top_logprobs': 2}, '`top_logprobs`'),
+        ({'include': ['message.output_text.logprobs']}, '`message.output_text.logprobs` in `include`'),
         ({'max_tool_calls': 1}, '`max_tool_calls`'),
         ({'tools': [{'type': 'web_search'}]}, "'web_search'"),
         ({'text': {'format': {'type': 'json_schema', 'name': 'x'}}}, 'no schema'),
@@ -78,7 +81,7 @@ def test_unsupported_options_are_refused_by_name(given: dict[str, Any], match: s
     'given',
     [
         {'store': True, 'top_logprobs': 0, 'truncation': 'auto', 'service_tier': 'flex', 'made_up': 1},
-        {'text': {'format': {'type': 'text'}, 'verbosity': 'low'}},
+        {'text': {'format': {'type': 'text'}}, 'include': ['reasoning.encrypted_content']},
         {'text': {}},
     ],
 )

@@ -207,19 +207,26 @@ async def test_requests_that_continue_one_history_at_the_same_time_are_branches(
 
 
 async def test_request_with_the_same_key_joins_an_ended_run(served: Any) -> None:
+    """Another request with the key of an earlier one would get the answer to that, so it is refused."""
     async with served.client(await served.key('run')) as client:
 
         async def say(text: str, key: str, agent: str = 'analyst') -> str:
             sent = body(agent, text, stream=False)
-            answer = await client.post('/v1/chat/completions', json=sent, headers={'idempotency-key': key})
-            return answer.json()['choices'][0]['message']['content']
+            answer = (await client.post('/v1/chat/completions', json=sent, headers={'idempotency-key': key})).json()
+            return answer['choices'][0]['message']['content'] if 'choices' in answer else answer['error']['message']
 
-        told = [await say('One', 'a'), await say('Two', 'a'), await say('Two', 'b')]
+        assert [await say('One', 'a'), await say('One', 'a'), await say('Two', 'b')] == [
+            'You said: One',
+            'You said: One',
+            'You said: Two',
+        ]
+        assert await say('Two', 'a') == (
+            'The `Idempotency-Key` belongs to an earlier request with another body. Choose a new key.'
+        )
+        assert len(await served.store.runs()) == 2
         assert await say('Two', 'a', 'writer') == 'You said: Two'
         served.state.runs.clear_logs()
-        later = await say('Three', 'a')
-
-        assert (told, later) == (['You said: One', 'You said: One', 'You said: Two'], 'You said: Three')
+        assert await say('Three', 'a') == 'You said: Three'
 
 
 async def test_failure_during_a_stream_is_sent_as_an_error(serve: Any) -> None:
@@ -317,7 +324,10 @@ async def test_google_streams_support_only_sse(served: Any) -> None:
         sent = {'contents': [{'parts': [{'text': 'Hi'}]}]}
         response = await client.post('/v1beta/models/analyst:streamGenerateContent?alt=json', json=sent)
 
-        assert response.status_code == 404
+        assert (response.status_code, response.json()['error']['message']) == (
+            400,
+            "`alt` is 'json', but responses are streamed as server-sent events. Send `alt=sse`.",
+        )
 
 
 async def test_parts_of_a_prompt_remain_separate(served: Any) -> None:

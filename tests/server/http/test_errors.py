@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import pytest
+from inline_snapshot import snapshot
 
 from pydantic_deep.server.http._errors import MESSAGES, ServerError, api_of, render_error
 from pydantic_deep.store import (
@@ -16,7 +17,7 @@ from pydantic_deep.store import (
 )
 from pydantic_deep.versions import WorkspaceReplacedError
 from pydantic_deep_backends import ScanLimitError
-from tests.server.conftest import MakeClient, Serve
+from tests.server.conftest import Client, MakeClient, Serve
 
 pytestmark = pytest.mark.anyio
 
@@ -99,6 +100,8 @@ def test_path_belongs_to_one_api(path: str, api: str) -> None:
         ('/v1/embeddings', 'computes no embeddings'),
         ('/v1/files/file-1', 'Send a file in the message'),
         ('/v1beta/models/analyst:embedContent', 'computes no embeddings'),
+        ('/v1beta/models/analyst:predict', '`/openapi.json` lists those'),
+        ('/v1/responses/compact', 'does not compact responses'),
         ('/v1/messages/batches', '`/openapi.json` lists those'),
         ('/api/nope', '`/openapi.json` lists those'),
     ],
@@ -109,3 +112,56 @@ async def test_unknown_route_is_no_unknown_model(make_client: MakeClient, path: 
     assert answer.status_code == 404
     assert match in answer.json()['error']['message']
     assert answer.json()['error'].get('code') in (None, 404, 'unknown_url')
+
+
+async def refusal_of(client: Client, path: str, body: dict[str, Any], **query: str) -> str:
+    answer = await client.post(path, json=body, params=query)
+    assert answer.status_code == 400, answer.text
+    return answer.json()['error']['message']
+
+
+async def test_an_invalid_body_is_described_by_the_path_and_the_remedy(make_client: MakeClient) -> None:
+    """A value that has none of several types is described by its innermost problem, without names of our classes."""
+    client = await make_client('run')
+    hello = {'model': 'analyst', 'messages': [{'role': 'user', 'content': 'Hi'}]}
+    found = {
+        'option': await refusal_of(client, '/v1/chat/completions', {**hello, 'max_tokens': 0}),
+        'missing': await refusal_of(client, '/v1/chat/completions', {'messages': hello['messages']}),
+        'role': await refusal_of(client, '/v1/chat/completions', {**hello, 'messages': [{'role': 'function'}]}),
+        'part': await refusal_of(
+            client, '/v1/chat/completions', {**hello, 'messages': [{'role': 'user', 'content': [{'type': 'video'}]}]}
+        ),
+        'item': await refusal_of(client, '/v1/responses', {'model': 'analyst', 'input': [{'type': 'web_search_call'}]}),
+        'content': await refusal_of(
+            client, '/v1/responses', {'model': 'analyst', 'input': [{'role': 'user', 'content': 7}]}
+        ),
+        'source': await refusal_of(
+            client,
+            '/v1/messages',
+            {**hello, 'messages': [{'role': 'user', 'content': [{'type': 'image', 'source': {'type': 'file'}}]}]},
+        ),
+    }
+    assert found == snapshot(
+        {
+            'option': 'The request is invalid: body.max_tokens: Input should be greater than or equal to 1.',
+            'missing': 'The request is invalid: body.model: Field required.',
+            'role': "The request is invalid: body.messages.0: 'function' is not supported. Use one of 'system', 'developer', 'user', 'assistant', 'tool'.",
+            'part': "The request is invalid: body.messages.0.content.0: 'video' is not supported. Use one of 'text', 'refusal', 'image_url', 'input_audio', 'file'.",
+            'item': "The request is invalid: body.input.0: 'web_search_call' is not supported. Use one of 'message', 'item_reference', 'mcp_approval_response', 'function_call', 'function_call_output', 'reasoning', 'mcp_approval_request'.",
+            'content': 'The request is invalid: body.input.0.content: Input should be a valid string; body.input.0.content: Input should be a valid list.',
+            'source': "The request is invalid: body.messages.0.content.0.source: 'file' is not supported. Use one of 'base64', 'text', 'url'.",
+        }
+    )
+
+
+async def test_an_invalid_query_is_described_by_its_parameter(make_client: MakeClient) -> None:
+    answer = await (await make_client('run')).get('/v1/conversations/x/items', params={'limit': 0})
+    assert answer.json()['error']['message'] == snapshot(
+        'The request is invalid: query.limit: Input should be greater than or equal to 1.'
+    )
+
+
+async def test_an_unknown_agent_is_refused_with_the_place_of_the_list(make_client: MakeClient) -> None:
+    answer = await (await make_client('run')).post('/v1/responses', json={'model': 'nobody', 'input': 'Hi'})
+    assert (answer.status_code, answer.json()['error']['code']) == (404, 'model_not_found')
+    assert '`GET /v1/models` lists those that it has' in answer.json()['error']['message']

@@ -393,10 +393,14 @@ async def test_agents_are_listed_as_models(live: Live) -> None:
         assert (await client.models.retrieve('writer')).owned_by == 'pydantic-deep'
         with pytest.raises(openai.NotFoundError):
             await client.models.retrieve('careful')
-    options = google_types.HttpOptions(base_url=live.url, api_version='v1beta')
-    async with genai.Client(api_key=key, http_options=options).aio as client:
-        assert [each.name async for each in await client.models.list()] == ['models/writer']
-        assert (await client.models.get(model='writer')).display_name == 'writer'
+    for version in ('v1', 'v1beta'):
+        options = google_types.HttpOptions(base_url=live.url, api_version=version)
+        async with genai.Client(api_key=key, http_options=options).aio as client:
+            assert [each.name async for each in await client.models.list()] == ['models/writer']
+            assert (await client.models.get(model='writer')).display_name == 'writer'
+    async with anthropic.AsyncAnthropic(api_key=key, base_url=live.url) as client:
+        assert [(each.type, each.display_name) async for each in client.models.list()] == [('model', 'writer')]
+        assert (await client.models.retrieve('writer')).created_at.year == 2026
 
 
 async def test_deleted_conversation_is_rebuilt_from_the_request(make_chat: MakeChat, live: Live) -> None:

@@ -657,6 +657,36 @@ async def test_only_messages_of_the_dialogue_are_added(ada: AsyncOpenAI) -> None
         await ada.conversations.items.create(made.id, items=[{'type': 'item_reference', 'id': 'msg_1'}])
 
 
+async def test_calls_and_their_results_are_items_of_a_conversation_without_responses(ada: AsyncOpenAI) -> None:
+    """The OpenAI Agents SDK stores its sessions so. Reasoning has no content here, and is omitted."""
+    made = await ada.conversations.create(items=[{'role': 'user', 'content': 'The weather?'}])
+    called: Any = {'type': 'function_call', 'call_id': 'c', 'name': 'get_weather', 'arguments': '{"city": "Rome"}'}
+    reasoning: Any = {'type': 'reasoning', 'id': 'rs_1', 'summary': []}
+    result: Any = {'type': 'function_call_output', 'call_id': 'c', 'output': 'Sun'}
+    await ada.conversations.items.create(made.id, items=[reasoning, called, result])
+    await ada.conversations.items.create(made.id, items=[{'role': 'assistant', 'content': 'Sun.'}])
+    listed = (await ada.conversations.items.list(made.id, order='asc')).data
+    assert [item.type for item in listed] == ['message', 'function_call', 'function_call_output', 'message']
+    assert (await ada.conversations.items.retrieve(listed[1].id or '', conversation_id=made.id)).type == 'function_call'
+    after = await ada.responses.create(model='writer', input='And now?', conversation=made.id)
+    assert after.output_text == 'You said: And now?, after 4 messages.'
+
+
+async def test_pending_calls_are_named_as_the_client_knows_them(ada: AsyncOpenAI) -> None:
+    """Each call of a response needs a result before the next prompt; a missing one is named by its `call_id`."""
+    asked = await ada.responses.create(model='writer', input='weather', tools=[WEATHER])
+    first, second = [item.call_id for item in asked.output if item.type == 'function_call']
+    output: Any = {'type': 'function_call_output', 'call_id': first, 'output': 'Sun'}
+    with pytest.raises(openai.BadRequestError, match=f'These calls have no result: {second}. Send a result for each'):
+        await ada.responses.create(model='writer', input=[output], previous_response_id=asked.id, tools=[WEATHER])
+    with pytest.raises(openai.ConflictError, match=f"{first} of 'get_weather', {second} of 'get_weather'. Send their"):
+        await ada.responses.create(model='writer', input='Never mind', previous_response_id=asked.id)
+    image: Any = {'type': 'input_image', 'image_url': f'data:image/png;base64,{PIXEL}'}
+    seen: Any = {**output, 'output': [image]}
+    with pytest.raises(openai.BadRequestError, match=f"The result of '{first}' contains more than text"):
+        await ada.responses.create(model='writer', input=[seen], previous_response_id=asked.id, tools=[WEATHER])
+
+
 async def test_instructions_are_no_items(ada: AsyncOpenAI) -> None:
     """The system prompt of the first response is in the history before its prompt, and is not listed."""
     made = await ada.conversations.create()
@@ -773,7 +803,7 @@ async def test_two_histories_are_refused(ada: AsyncOpenAI) -> None:
 
 async def test_a_conversation_begins_with_messages(ada: AsyncOpenAI) -> None:
     """Other items have no meaning there."""
-    with pytest.raises(openai.BadRequestError, match='Only messages can be added'):
+    with pytest.raises(openai.BadRequestError, match="type 'item_reference' cannot be added"):
         await ada.conversations.create(items=[{'type': 'item_reference', 'id': 'msg_1'}])
 
 
