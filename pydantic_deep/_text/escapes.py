@@ -39,6 +39,21 @@ characters: controls, format characters, tags, surrogates, separators and unassi
 """
 
 
+_EMOJI: Final = '#*0-9\xa9\xae\u203c\u2049\u2100-\u2bff\u3030\u303d\u3297\u3299' + '\U0001f000-\U0001faff'
+"""Emoji, and the characters that a variation selector makes one. The blocks, not each code point."""
+
+_JOINED: Final = '\u0600-\u1cff\ua800-\uabff'
+"""The scripts whose letters joiners shape, such as Persian and Hindi."""
+
+SHAPING: Final = (
+    f'(?:(?<=[{_EMOJI}])[\ufe0e\ufe0f]|(?<=[{_EMOJI}\ufe0f])\u200d(?=[{_EMOJI}])'
+    f'|(?<=[{_JOINED}])[\u200c\u200d](?=[{_JOINED}])|[\xa0\u2000-\u200a\u202f\u205f\u3000])'
+)
+"""A regular expression, for Python and for JavaScript, of the characters that `readable` does not escape."""
+
+_SHAPING: Final = re.compile(f'({SHAPING})')
+
+
 def escape(text: str, *, one_line: bool = False) -> EscapedText:
     r"""Return the text with all invisible characters escaped: bidirectional, zero-width and control characters, `\r`,
     unusual spaces, tags, variation selectors, lone surrogates.
@@ -53,6 +68,13 @@ def escape(text: str, *, one_line: bool = False) -> EscapedText:
 def visible(text: str, *, one_line: bool = False) -> str:
     """Return the result of `escape`, joined."""
     return ''.join(escape(text, one_line=one_line))
+
+
+def readable(text: str) -> str:
+    r"""Return prose with invisible characters escaped, except those that shape what is seen: the joiners in emoji and in
+    words of scripts that have them, and spaces of any width. Not for texts by which a person decides.
+    """
+    return ''.join(piece if at % 2 else visible(piece) for at, piece in enumerate(_SHAPING.split(text)))
 
 
 def unseen_ranges() -> list[tuple[int, int]]:

@@ -49,4 +49,6 @@ def main(argv: Sequence[str] | None = None, *, models: Mapping[str, Model] | Non
             file=sys.stderr,
         )
         return 2
+    except KeyboardInterrupt:  # importing takes long enough for a person to change their mind
+        return 130
     return run_app(sys.argv[1:] if argv is None else argv, models or {})

@@ -30,10 +30,12 @@ class Repeat(View):
 def repeat_of(tool: str, args: Mapping[str, Any], view: ApprovalView) -> Repeat | None:
     """Return the later calls that a person can approve together with a call.
 
-    `None` if each needs a decision of its own: a question, or a call with a notice, such as one that changes a protected
+    `None` if each needs a decision of its own: a question, a plan, or a call with a notice, such as one that changes a protected
     file, follows untrusted content, or may already have run.
     """
     preview = view.preview
+    if tool == 'propose_plan':
+        return None
     if preview is not None and (preview.kind == 'question' or preview.notice != ('',)):
         return None
     if 'command' in args:

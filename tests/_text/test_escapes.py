@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pydantic_deep._text.escapes import EscapedText, count_escapes, escape, unseen_ranges, visible
+from pydantic_deep._text.escapes import EscapedText, count_escapes, escape, readable, unseen_ranges, visible
 
 
 def unescape(text: EscapedText) -> str:
@@ -42,6 +42,26 @@ def test_escape_shows_invisible_characters(text: str, pieces: EscapedText) -> No
     assert escape(text) == pieces
     assert visible(text) == ''.join(pieces)
     assert count_escapes(escape(text)) == len(pieces) // 2
+
+
+@pytest.mark.parametrize(
+    'text',
+    [
+        '⚠\ufe0f 1\ufe0f\u20e3 ❤\ufe0f\u200d🔥 👩\u200d👧',
+        'می\u200cخواهم',
+        'क्\u200dष',
+        'Bonjour\xa0! 10\u202f000\u3000日本',
+    ],
+)
+def test_prose_keeps_what_shapes_visible_text(text: str) -> None:
+    assert readable(text) == text
+
+
+@pytest.mark.parametrize(
+    'text', ['pass\u200cword', 'a\ufe0f', '⚠\ufe0f\ufe0f', '👩\u200d', '\u200b', 'x\u202ey', '🏴\U000e0067', '\r']
+)
+def test_prose_escapes_what_could_hide_text(text: str) -> None:
+    assert '\\' in readable(text)
 
 
 def test_one_line_escapes_line_feeds_and_tabs() -> None:

@@ -65,6 +65,20 @@ sys.exit(main(['models']))
 """
 
 
+def test_interrupt_while_the_command_line_is_imported_prints_nothing(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    class Interrupted(MetaPathFinder):
+        def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+            if fullname == 'pydantic_deep.cli._app':
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, 'meta_path', [Interrupted(), *sys.meta_path])
+    monkeypatch.delitem(sys.modules, 'pydantic_deep.cli._app')
+    assert main(['models']) == 130
+    assert capfd.readouterr() == ('', '')
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize('package', ['typer', 'rich', 'prompt_toolkit'])
 def test_main_without_the_extra_names_the_package_to_install(package: str) -> None:

@@ -25,6 +25,11 @@ def test_calls_of_the_same_tool_repeat_each_other() -> None:
     assert repeat('edit_file', WRITE) != first
 
 
+def test_each_plan_needs_its_own_decision() -> None:
+    """Whoever accepts a plan has not read the next one."""
+    assert repeat('propose_plan', {'plan': 'Write it.'}) is None
+
+
 def test_command_is_repeated_only_by_the_same_command() -> None:
     """Commands of the same tool do anything, so only the same one is covered, with any timeout."""
     first = repeat('execute', {'command': 'make test', 'timeout_seconds': 5}, Preview(kind='command', text='make test'))

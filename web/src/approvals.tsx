@@ -19,12 +19,13 @@ export function Inbox() {
   const hasCards = cards.value.length > 0;
   useEffect(() => {
     const all = cardElements();
-    const card = all.find((each) => each.dataset['approval'] === wanted) ?? all[0];
+    const card = wanted === null ? all[0] : all.find((each) => each.dataset['approval'] === wanted); // a key is never for another call
     if (card && !document.activeElement?.closest('.card')) focusCard(card);
   }, [wanted, hasCards]);
   return <div class="scroller"><section id="inbox" class="column">
     <h2>Approvals</h2>
     <p class="faint">Calls that wait for your decision, in all conversations.</p>
+    {wanted !== null && !cards.value.some((card) => card.approval.id === wanted) && <Wanted key={wanted} id={wanted} />}
     <ApprovedRepeats />
     <div id="approvals">{cards.value.map((card) => <ApprovalCard key={card.key} card={card} isInbox />)}</div>
     {cards.value.length === 0 && <p class="nothing">No approvals are pending.</p>}
@@ -32,12 +33,24 @@ export function Inbox() {
   </section></div>;
 }
 
+/** The call to which the address leads, if it is not pending any more. */
+function Wanted({ id }: { id: string }) {
+  const [found, setFound] = useState<Approval | null>(null);
+  const [isGone, setGone] = useState(false);
+  useEffect(() => {
+    getExactly<Approval>(`approvals/${id}`).then(setFound, (error: unknown) => error instanceof Refused && [404, 422].includes(error.status) ? setGone(true) : fail(error));
+  }, []);
+  if (isGone) return <p class="warn" id="wanted">The call of this address does not exist any more.</p>;
+  return found && !isPending(found) ? <ul id="wanted"><OutcomeLine approval={found} /></ul> : null;
+}
+
 /** The calls that were answered last, by whomever. Those that still have a card are not repeated. */
 function Answered() {
   const [found, setFound] = useState<Approval[]>([]);
   const settled = cards.value.filter((card) => !isPending(card.approval)).length;
   useEffect(() => { latestDecisions().then(setFound, fail); }, [settled]);
-  const shown = found.filter(({ id }) => !cards.value.some((card) => card.approval.id === id));
+  const wanted = route.value.view === 'inbox' ? route.value.approval : null;
+  const shown = found.filter(({ id }) => id !== wanted && !cards.value.some((card) => card.approval.id === id));
   if (shown.length === 0) return null;
   return <section id="answered" aria-labelledby="answered-title">
     <h3 id="answered-title">Answered</h3>

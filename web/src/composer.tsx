@@ -4,7 +4,7 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 
 import { Icon } from './icons';
 import { enterKeys, isSending } from './preferences';
-import { draft, isRunning, open, send, stop } from './state';
+import { draft, isRunning, open, route, send, stop } from './state';
 import { count, plain, size, Text, tokens } from './text';
 
 const growsItself = CSS.supports('field-sizing', 'content');
@@ -16,27 +16,35 @@ export function growing(field: HTMLTextAreaElement): void {
   field.style.height = `${field.scrollHeight + 2}px`;
 }
 
+/** What is written and attached in a conversation and not sent, until the page is left. The empty id is that of a new one. */
+const drafts = new Map<string, { text: string; files: File[] }>();
+
 export function Composer({ placeholder }: { placeholder: string }) {
+  const id = route.value.view === 'chat' ? route.value.id : '';
+  return <Field key={id} id={id} placeholder={placeholder} />;
+}
+
+function Field({ id, placeholder }: { id: string; placeholder: string }) {
+  const kept = drafts.get(id);
   const field = useRef<HTMLTextAreaElement>(null);
   const chooser = useRef<HTMLInputElement>(null);
-  const [files, setFiles] = useState<File[]>([]);
+  const [files, setFiles] = useState<File[]>(kept?.files ?? []);
   const [isOver, setOver] = useState(false);
   const [isBusy, setBusy] = useState(false);
-  const id = open.value?.details.id;
 
-  useEffect(() => { if (matchMedia('(pointer: fine)').matches) field.current!.focus(); }, [id]);
+  const keep = () => { drafts.set(id, { text: field.current!.value, files }); growing(field.current!); };
+  useEffect(() => { growing(field.current!); if (matchMedia('(pointer: fine)').matches) field.current!.focus(); }, []);
+  useEffect(() => { if (files !== kept?.files) drafts.set(id, { text: field.current!.value, files }); }, [files]);
   useEffect(() => {
     if (draft.value === null) return;
     field.current!.value = draft.value.text;
-    growing(field.current!);
+    keep();
     field.current!.focus();
     draft.value = null;
   }, [draft.value]);
 
-  const attach = (list: Iterable<File>) => setFiles((now) => {
-    const added = [...list];
-    return [...now.filter((file) => !added.some((each) => each.name === file.name)), ...added]; // a later file of a name replaces an earlier one
-  });
+  // A later file of a name replaces an earlier one.
+  const attach = (list: Iterable<File>) => setFiles((now) => [...new Map([...now, ...list].map((file) => [file.name, file])).values()]);
   const submit = async () => {
     const prompt = field.current!.value.trim();
     if ((!prompt && files.length === 0) || isRunning.value || isBusy) return;
@@ -44,8 +52,11 @@ export function Composer({ placeholder }: { placeholder: string }) {
     const wasSent = await send(prompt || `Look at ${count(files.length, 'attached file')}.`, files);
     setBusy(false);
     if (!wasSent) return;
+    drafts.delete(id);
+    if (!field.current) return;
+    field.current.value = '';
+    growing(field.current);
     setFiles([]);
-    if (field.current) { field.current.value = ''; growing(field.current); }
   };
   const onKey = (event: KeyboardEvent) => {
     if (!isSending(event)) return;
@@ -56,8 +67,8 @@ export function Composer({ placeholder }: { placeholder: string }) {
     const pasted = [...event.clipboardData?.files ?? []];
     if (pasted.length === 0) return;
     event.preventDefault();
-    const moment = new Date().toISOString().replace(/\D/g, '').slice(0, 14);
-    attach(pasted.map((file) => file.name === 'image.png' ? new File([file], `pasted-${moment}.png`, { type: file.type }) : file));
+    const moment = new Date().toISOString().replace(/\D/g, '');
+    attach(pasted.map((file, at) => file.name === 'image.png' ? new File([file], `pasted-${moment}${at || ''}.png`, { type: file.type }) : file));
   };
   const onDrop = (event: DragEvent) => { event.preventDefault(); setOver(false); attach(event.dataTransfer?.files ?? []); };
   const hasFiles = (event: DragEvent) => event.dataTransfer?.types.includes('Files') ?? false;
@@ -68,7 +79,7 @@ export function Composer({ placeholder }: { placeholder: string }) {
       <Icon name="clip" /><Text of={file.name} /> <span class="faint">{size(file.size)}</span>
       <button type="button" class="quiet small" aria-label={`Remove ${plain(file.name)}`} onClick={() => setFiles(files.filter((each) => each !== file))}><Icon name="close" /></button>
     </li>)}</ul>}
-    <textarea id="prompt" ref={field} rows={1} placeholder={placeholder} aria-label="Prompt" onKeyDown={onKey} onPaste={onPaste} onInput={(event) => growing(event.currentTarget)} />
+    <textarea id="prompt" ref={field} rows={1} dir="auto" defaultValue={kept?.text} placeholder={placeholder} aria-label="Prompt" onKeyDown={onKey} onPaste={onPaste} onInput={keep} />
     <div class="row">
       <input type="file" multiple hidden ref={chooser} aria-label="Files to attach" onChange={(event) => { attach(event.currentTarget.files ?? []); event.currentTarget.value = ''; }} />
       <button type="button" class="quiet" title="Attach files" aria-label="Attach files" onClick={() => chooser.current!.click()}><Icon name="clip" /></button>

@@ -9,7 +9,7 @@ import { Code, imageType } from './markdown';
 import { enterKeys } from './preferences';
 import { getBlob, urlPath } from './server';
 import { guarded, toast } from './state';
-import { readText, Text } from './text';
+import { Prose, readText, Text } from './text';
 import type { FileInfo } from './types';
 
 /** The open dialog, which Escape closes. */
@@ -92,7 +92,7 @@ export function Toast() {
     const timer = setTimeout(() => { if (toast.value === shown) toast.value = null; }, 12_000);
     return () => clearTimeout(timer);
   }, [shown]);
-  return <div id="toast" role="status">{shown && <div class="toast"><span><Text of={shown.text} /></span>
+  return <div id="toast" role="status">{shown && <div class="toast"><span><Prose of={shown.text} /></span>
     {shown.undo && <button type="button" onClick={() => { toast.value = null; void shown.undo!(); }}><Icon name="undo" />Undo</button>}
     <button type="button" class="quiet" aria-label="Dismiss" onClick={() => { toast.value = null; }}><Icon name="close" /></button></div>}</div>;
 }

@@ -9,7 +9,7 @@ import { Icon } from './icons';
 import { memo } from './memo';
 import { isComposing, isSending } from './preferences';
 import { type Card, cards, decisions, draft, endSuspended, isConnectionLost, isPending, isRunning, live, may, moveHead, open, resend, resumeTurn } from './state';
-import { count, Lines, moment, Text } from './text';
+import { count, Lines, moment, Prose, Text } from './text';
 import { ItemView, MediaList } from './tools';
 import { nameOf, newestBelow, type Place, placesOf, type Turn, typed } from './transcript';
 import type { Version } from './types';
@@ -149,9 +149,9 @@ function TurnItem({ turn, place, versionId, hidden, canChange }: TurnProps) {
 
 interface PromptProps { text: string; media: { type: string; data: string | null }[]; files: string[]; edit?: (() => void) | null; place?: Place | null }
 
-function PromptView({ text, media, files, edit = null, place = null }: PromptProps) {
+export function PromptView({ text, media, files, edit = null, place = null }: PromptProps) {
   return <div class="prompt">
-    <div class="bubble"><Lines of={typed(text)} />
+    <div class="bubble"><Prose of={typed(text)} />
       <MediaList media={media} />
       {files.length > 0 && <div class="media">{files.map((path) => <span class="chip"><Icon name="clip" /><Text of={path.slice('/uploads/'.length)} /></span>)}</div>}
     </div>
@@ -182,7 +182,7 @@ function PromptForm({ text, base, close }: { text: string; base: string; close: 
     else if (isSending(event)) { event.preventDefault(); submit(); }
   };
   return <form class="prompt-form" onSubmit={(event) => { event.preventDefault(); submit(); }}>
-    <textarea ref={field} defaultValue={text} aria-label="Change the prompt" onKeyDown={onKey} onInput={(event) => growing(event.currentTarget)} />
+    <textarea ref={field} dir="auto" defaultValue={text} aria-label="Change the prompt" onKeyDown={onKey} onInput={(event) => growing(event.currentTarget)} />
     <div class="acts"><span class="faint">The earlier answer stays on its own branch.</span>
       <button type="button" class="quiet" onClick={close}>Cancel</button><button type="submit" class="main">Send</button></div>
   </form>;

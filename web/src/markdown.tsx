@@ -10,7 +10,7 @@ import { Icon } from './icons';
 import { memo } from './memo';
 import { getBlob, urlPath } from './server';
 import { guarded } from './state';
-import { Lines, plain, Text } from './text';
+import { Lines, plain, Prose, Text } from './text';
 
 /** `versionId` is the version whose files images may show. */
 export function Markdown({ text, versionId }: { text: string; versionId: string | null }) {
@@ -35,15 +35,15 @@ function block(token: MarkedToken, versionId: string | null): ComponentChildren 
       return <Tag>{inlines(token.tokens, versionId)}</Tag>;
     }
     case 'paragraph': return <p>{inlines(token.tokens, versionId)}</p>;
-    case 'text': return token.tokens ? inlines(token.tokens, versionId) : <Lines of={decode(token.text)} />;
-    case 'blockquote': return <blockquote>{blocks(token.tokens, versionId)}</blockquote>;
+    case 'text': return token.tokens ? inlines(token.tokens, versionId) : <Prose of={decode(token.text)} />;
+    case 'blockquote': return <blockquote dir="auto">{blocks(token.tokens, versionId)}</blockquote>;
     case 'code': return <Code language={token.lang?.split(/\s/)[0] ?? ''} text={token.text} />;
     case 'hr': return <hr />;
     case 'list': {
       const items = token.items.map((item) => <li class={item.task ? 'task' : undefined}>
         {item.task && <input type="checkbox" disabled checked={item.checked} aria-label={item.checked ? 'Done' : 'Open'} />}
         {blocks(item.tokens.filter((each) => each.type !== 'checkbox'), versionId)}</li>);
-      return token.ordered ? <ol start={Number(token.start) || 1}>{items}</ol> : <ul>{items}</ul>;
+      return token.ordered ? <ol dir="auto" start={Number(token.start) || 1}>{items}</ol> : <ul dir="auto">{items}</ul>;
     }
     case 'table': return <Table token={token} versionId={versionId} />;
     default: return <p><Lines of={token.raw} /></p>; // HTML, as text
@@ -52,7 +52,7 @@ function block(token: MarkedToken, versionId: string | null): ComponentChildren 
 
 function Table({ token, versionId }: { token: Tokens.Table; versionId: string | null }) {
   const side = (cell: Tokens.TableCell) => cell.align ? `to-${cell.align}` : undefined;
-  return <div class="table" tabIndex={0} role="group" aria-label="Table"><table>
+  return <div class="table" tabIndex={0} role="group" aria-label="Table"><table dir="auto">
     <thead><tr>{token.header.map((cell) => <th scope="col" class={side(cell)}>{inlines(cell.tokens, versionId)}</th>)}</tr></thead>
     <tbody>{token.rows.map((row) => <tr>{row.map((cell) => <td class={side(cell)}>{inlines(cell.tokens, versionId)}</td>)}</tr>)}</tbody>
   </table></div>;
@@ -65,7 +65,7 @@ function inline(token: MarkedToken, versionId: string | null): ComponentChildren
     case 'del': return <del>{inlines(token.tokens, versionId)}</del>;
     case 'codespan': return <code><Lines of={token.text} /></code>;
     case 'br': return <br />;
-    case 'text': return token.tokens ? inlines(token.tokens, versionId) : <Lines of={decode(token.text)} />;
+    case 'text': return token.tokens ? inlines(token.tokens, versionId) : <Prose of={decode(token.text)} />;
     case 'escape': return <Lines of={token.text} />;
     case 'link': return <Link href={token.href} text={token.text}>{inlines(token.tokens, versionId)}</Link>;
     case 'image': return <Image href={token.href} text={token.text} versionId={versionId} />;

@@ -2,13 +2,15 @@
 
 import { type Signal, signal } from '@preact/signals';
 
+import { local } from './storage';
+
 /** A preference that the browser keeps. The first value is the default. */
 export interface Preference<T extends string> { value: Signal<T>; values: readonly T[]; choose: (value: T) => void }
 
 function preference<T extends string>(name: string, values: readonly T[]): Preference<T> {
-  const stored = localStorage.getItem(name) as T | null;
+  const stored = local.getItem(name) as T | null;
   const value = signal(stored !== null && values.includes(stored) ? stored : values[0]!);
-  return { value, values, choose: (next) => { value.value = next; localStorage.setItem(name, next); } };
+  return { value, values, choose: (next) => { value.value = next; local.setItem(name, next); } };
 }
 
 /** The colors: those of the system, unless the person chooses. */

@@ -2,18 +2,19 @@
 
 import { signal } from '@preact/signals';
 
+import { session } from './storage';
 import type { Approval, Repeat } from './types';
 
 /** Calls of a conversation that this page approves; `says` names them. */
 export interface Approved { conversation: string; key: string; says: string }
 
-const stored = sessionStorage.getItem('approved');
+const stored = session.getItem('approved');
 
 export const approved = signal<Approved[]>(stored === null ? [] : JSON.parse(stored) as Approved[]);
 
 function store(list: Approved[]): void {
   approved.value = list;
-  sessionStorage.setItem('approved', JSON.stringify(list));
+  session.setItem('approved', JSON.stringify(list));
 }
 
 const isSame = (each: Approved, conversation: string, key: string) => each.conversation === conversation && each.key === key;

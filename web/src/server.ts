@@ -1,23 +1,24 @@
 // The server: requests with a key or with the login of the host application, and run events that continue after a lost connection.
 
+import { session } from './storage';
 import type { Event } from './types';
 
-/** The server refused a request. `status` is 0 if the page itself refused. */
+/** The server refused a request. `status` is 0 if the page itself refused, or the server cannot be reached. */
 export class Refused extends Error {
   constructor(readonly status: number, readonly facts: Record<string, unknown> = {}) {
     super(typeof facts['message'] === 'string' ? facts['message'] : `The server answered with ${status}.`);
   }
 }
 
-let key = sessionStorage.getItem('key') ?? '';
+let key = session.getItem('key') ?? '';
 
 export const hasKey = () => key !== '';
 export const isKey = (text: string) => key === text.trim();
 
 export function useKey(text: string) {
   key = text.trim();
-  if (key) sessionStorage.setItem('key', key);
-  else sessionStorage.clear(); // also the calls that this person has approved for a conversation
+  session.clear(); // also the calls that this person has approved for a conversation
+  if (key) session.setItem('key', key);
 }
 
 /** Return the key in the fragment of a link, which servers and logs never see, and remove it from the address; else null. */
@@ -32,7 +33,8 @@ interface Options { body?: unknown; bytes?: Blob; headers?: Record<string, strin
 async function ask(method: string, path: string, { body, bytes, headers = {}, signal }: Options = {}): Promise<Response> {
   const sent: Record<string, string> = key ? { ...headers, authorization: `Bearer ${key}` } : { ...headers };
   if (body !== undefined) sent['content-type'] = 'application/json';
-  const response = await fetch(`api/${path}`, { method, headers: sent, signal, body: bytes ?? (body === undefined ? undefined : JSON.stringify(body)) });
+  const response = await fetch(`api/${path}`, { method, headers: sent, signal, body: bytes ?? (body === undefined ? undefined : JSON.stringify(body)) })
+    .catch((error: unknown) => { throw isAbort(error) ? error : new Refused(0, { message: 'The server cannot be reached.', is_away: true }); });
   if (!response.ok) {
     const { error } = await response.json().catch(() => ({})) as { error?: Record<string, unknown> };
     throw new Refused(response.status, error);
@@ -61,8 +63,8 @@ const rawJSON = (JSON as { rawJSON?: (text: string) => unknown }).rawJSON;
 export const parseExactly = (text: string): unknown => JSON.parse(text, ((_, value, context) =>
   typeof value === 'number' && context?.source && rawJSON && String(value) !== context.source ? rawJSON(context.source) : value) as Reviver);
 
-/** Statuses of a server that is stopping, or of a proxy in front of it: try again. */
-const AWAY = [429, 502, 503, 504];
+/** Whether a server is stopping, or cannot be reached by this page or by a proxy: try again. */
+export const isAway = (error: unknown) => error instanceof Refused && (error.facts['is_away'] === true || [429, 502, 503, 504].includes(error.status));
 
 /**
  * Yield the events of a run until its end, whoever started it. `reset` means: discard all earlier events of this run. `lost`
@@ -85,7 +87,7 @@ export async function* watch(runId: string, signal?: AbortSignal): AsyncGenerato
         if (event.type === 'end') return;
       }
     } catch (error) {
-      if (isAbort(error) || (error instanceof Refused && !AWAY.includes(error.status))) throw error;
+      if (isAbort(error) || (error instanceof Refused && !isAway(error))) throw error;
     }
     failures += 1;
     if (failures === 2) yield { type: 'lost' };

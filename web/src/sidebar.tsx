@@ -7,7 +7,7 @@ import { Icon } from './icons';
 import { isComposing } from './preferences';
 import { showSettings } from './settings';
 import { conversations, cursor, listConversations, may, me, pendingCount, removeConversation, rename, route, search } from './state';
-import { plain, Text } from './text';
+import { plain, Prose, Text } from './text';
 import type { Summary } from './types';
 
 export function Sidebar({ close }: { close: () => void }) {
@@ -44,7 +44,7 @@ export function Sidebar({ close }: { close: () => void }) {
 function Entry({ conversation: { id, name, agent }, isCurrent, close }: { conversation: Summary; isCurrent: boolean; close: () => void }) {
   const title = name ?? 'Untitled';
   return <li class={isCurrent ? 'current' : undefined}>
-    <a href={`#/c/${id}`} data-conversation={id} aria-current={isCurrent ? 'page' : undefined} onClick={close}><span class="name"><Text of={title} /></span><span class="faint"><Text of={agent} /></span></a>
+    <a href={`#/c/${id}`} data-conversation={id} aria-current={isCurrent ? 'page' : undefined} onClick={close}><span class="name"><Prose of={title} /></span><span class="faint"><Text of={agent} /></span></a>
     <span class="entry-acts">
       <button type="button" class="quiet small" aria-label={`Rename ${plain(title)}`} title="Rename" onClick={() => askLine('Rename the conversation', 'Name', plain(title), 'Rename', (text) => void rename(id, text))}><Icon name="edit" /></button>
       <button type="button" class="quiet small" aria-label={`Delete ${plain(title)}`} title="Delete" onClick={() => confirm('Delete the conversation?', <>“<Text of={title} />” is deleted with all its versions and files. This cannot be undone.</>, 'Delete', () => void removeConversation(id))}><Icon name="trash" /></button>

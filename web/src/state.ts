@@ -37,6 +37,8 @@ export const cursor = signal<string | null>(null);
 export const search = signal('');
 export const route = signal<Route>({ view: 'new' });
 export const open = signal<Open | null>(null);
+/** The address leads to a conversation or a version that does not exist for this person. */
+export const isMissing = signal(false);
 export const live = signal<Live | null>(null);
 export const isRunning = computed(() => live.value?.isRunning ?? false);
 export const todos = signal<Todo[]>([]);
@@ -68,20 +70,20 @@ export function fail(error: unknown): void {
 }
 
 /** Return an action of a person, which shows its errors. It returns undefined if it failed. */
-export const guarded = <A extends unknown[], R>(act: (...given: A) => Promise<R>) => (...given: A) => {
+export const guarded = <A extends unknown[], R>(act: (...given: A) => Promise<R>) => async (...given: A): Promise<R | undefined> => {
   problem.value = null;
-  return unattended(act)(...given);
+  try { return await act(...given); } catch (error) { fail(error); return undefined; }
 };
 
-/** Return an action that nobody asked for: it leaves earlier errors on the screen. */
+/** Return an action that nobody asked for: it leaves earlier errors on the screen, and is silent if the server is away for a while. */
 export const unattended = <A extends unknown[], R>(act: (...given: A) => Promise<R>) => async (...given: A): Promise<R | undefined> => {
-  try { return await act(...given); } catch (error) { fail(error); return undefined; }
+  try { return await act(...given); } catch (error) { if (!server.isAway(error)) fail(error); return undefined; }
 };
 
 // Addresses
 
 export function parseRoute(hash: string): Route {
-  const [kind, first, second] = hash.replace(/^#\/?/, '').split('/').map(decodeURIComponent);
+  const [kind, first, second] = hash.replace(/^#\/?/, '').split('/');
   if (kind === 'c' && first) return second === 'versions' ? { view: 'versions', id: first, version: null, other: null } : { view: 'chat', id: first };
   if (kind === 'v' && first) return { view: 'versions', id: '', version: first, other: second ?? null };
   if (kind === 'a') return { view: 'inbox', approval: first ?? null };
@@ -94,27 +96,41 @@ export const go = (address: string) => { location.hash = address; };
 export const follow = guarded(async () => {
   const next = parseRoute(location.hash);
   tidy();
+  isMissing.value = false;
   if (next.view === 'versions' && next.version !== null) {
     const known = open.value?.versions.find((version) => version.id === next.version);
-    next.id = known?.conversation_id ?? (await server.get<Version>(`versions/${next.version}`)).conversation_id;
+    next.id = known?.conversation_id ?? (await found(server.get<Version>(`versions/${next.version}`)))?.conversation_id ?? '';
   }
   const isOther = (next.view === 'chat' || next.view === 'versions') && next.id !== currentId();
   batch(() => {
     route.value = next;
     if (isOther || next.view === 'new') { leave(); decisions.value = new Map(); if (open.value?.details.id !== (next as { id?: string }).id) open.value = null; }
   });
-  if (next.view === 'chat' || next.view === 'versions') { if (open.value?.details.id !== next.id || isOther) await refresh(); }
+  if (isMissing.value) open.value = null;
+  else if (next.view === 'chat' || next.view === 'versions') { if (open.value?.details.id !== next.id || isOther) await refresh(); }
   else if (next.view === 'inbox') await listApprovals();
   else { todos.value = []; }
 });
 
+/** Return what the server has, or null if it has no such thing for this person: then the address leads nowhere. */
+async function found<T>(answer: Promise<T>): Promise<T | null> {
+  try { return await answer; } catch (error) {
+    if (!(error instanceof Refused && (error.status === 404 || error.status === 422))) throw error;
+    isMissing.value = true;
+    return null;
+  }
+}
+
 // The beginning
 
 export const begin = guarded(async () => {
-  needsSignIn.value = false;
   const [person, { items }] = await Promise.all([server.get<Me>('me'), server.get<{ items: Agent[] }>('agents')]);
+  if (me.value !== null && me.value.owner !== person.owner) return location.reload(); // nothing of the other owner remains
+  leave();
   batch(() => {
+    needsSignIn.value = false;
     me.value = person;
+    open.value = null;
     if (!person.has_key && server.hasKey()) server.useKey(''); // the login decides, so a key of a link is not used
     agents.value = items;
     if (!items.some((each) => each.name === agent.value)) agent.value = items[0]?.name ?? '';
@@ -159,7 +175,13 @@ async function loadFailure(id: string, failed: Version): Promise<[VersionDetails
 export async function refresh(ended: Live | null = null): Promise<void> {
   const id = currentId();
   if (id === null) return;
-  const details = await server.get<Conversation>(`conversations/${id}`);
+  const details = await found(server.get<Conversation>(`conversations/${id}`));
+  if (currentId() !== id) return;
+  if (details === null) {
+    open.value = null;
+    conversations.value = conversations.value.filter((each) => each.id !== id);
+    return;
+  }
   const [transcript, history, files, suspended] = await Promise.all([
     server.getExactly<{ messages: Message[] }>(`conversations/${id}/messages`),
     server.get<Page<Version>>(`conversations/${id}/versions?limit=200`),
@@ -205,7 +227,7 @@ export const rename = guarded(async (id: string, name: string) => {
 });
 
 export const removeConversation = guarded(async (id: string) => {
-  await server.remove(`conversations/${id}`);
+  await server.remove(`conversations/${id}`).catch((error: unknown) => { if (!(error instanceof Refused && error.status === 404)) throw error; });
   conversations.value = conversations.value.filter((each) => each.id !== id);
   if (currentId() === id) go('#/');
   toast.value = { text: 'The conversation is deleted.', undo: null };
@@ -250,7 +272,7 @@ export async function send(prompt: string, files: File[] = []): Promise<boolean>
         prepared = await server.post<Conversation>('conversations', { agent: agent.value, name });
       }
       const id = isNew ? prepared!.id : currentId()!;
-      for (const file of files) await server.put(`conversations/${id}/uploads/${encodeURIComponent(file.name)}`, file);
+      for (const file of files) await upload(id, file);
       const base = open.value?.details.head ?? null;
       const run = await server.post<Run>(`conversations/${id}/turns?wait=false`, { prompt });
       if (isNew) showPrepared();
@@ -259,6 +281,12 @@ export async function send(prompt: string, files: File[] = []): Promise<boolean>
     })() ?? false;
   } finally {
     isSending = false;
+  }
+}
+
+async function upload(id: string, file: File): Promise<void> {
+  try { await server.put(`conversations/${id}/uploads/${encodeURIComponent(file.name)}`, file); } catch (error) {
+    throw error instanceof Refused ? new Refused(error.status, { ...error.facts, message: `${file.name}: ${error.message}` }) : error;
   }
 }
 
@@ -291,6 +319,7 @@ export async function watchRun(runId: string, prompt: Prompt | null, base: strin
   live.value = now;
   let isDue = false;
   const show = () => { isDue = false; if (watching === controller) live.value = now; };
+  if (prompt === null) void loadDecisions(); // of the person or the program that has resumed the run
   if (prompt === null) void loadPrompt(id!, runId).then((found) => { if (watching === controller) live.value = now = { ...now, prompt: found }; });
   try {
     for await (const event of server.watch(runId, controller.signal)) {
@@ -402,6 +431,8 @@ export const listApprovals = unattended(async () => {
     if (now === null || !isPending(now)) settle(key, now ?? { ...approval, status: 'gone' });
     else if (keyOf(now) !== key) settle(key, { ...approval, status: 'gone' }); // the new call has a card of its own
   }));
+  const hasMoved = gone.some(({ approval }) => approval.conversation_id === open.value?.details.id);
+  if (hasMoved && !isRunning.value) await refresh(); // the turn may have resumed
   void approveRepeats();
   for (const approval of wanted.values()) {
     if (isApproved(approval)) continue;
@@ -414,11 +445,13 @@ const answered = new Set<string>();
 
 /** Approve the calls that a person has approved together with an earlier one, each with its own digest. */
 async function approveRepeats(): Promise<void> {
-  for (const card of cards.value) {
-    if (!isPending(card.approval) || answered.has(card.key) || !isApproved(card.approval)) continue;
-    answered.add(card.key);
-    await settleBy(card, card.approval.view.digest, { decision: 'approve', reason: 'Approved for this conversation.' }).catch(fail);
+  const repeated = cards.value.filter(({ key, approval }) => isPending(approval) && !answered.has(key) && isApproved(approval));
+  for (const { key } of repeated) answered.add(key);
+  for (const card of repeated) {
+    if (isApproved(card.approval)) await settleBy(card, card.approval.view.digest, { decision: 'approve', reason: 'Approved for this conversation.' }).catch(fail);
+    else answered.delete(card.key); // the person wants to be asked again
   }
+  if (repeated.length > 0) await listApprovals();
 }
 
 /** Remove answered calls. Call it only when the person turns to something else. */
@@ -442,12 +475,13 @@ async function settleBy(card: Card, digest: string, answer: Answer): Promise<boo
   } catch (error) {
     if (error instanceof Refused && typeof error.facts['status'] === 'string') return false;
     throw error;
-  } finally {
-    await listApprovals();
   }
 }
 
-export const decide = guarded(settleBy);
+export const decide = guarded(async (card: Card, digest: string, answer: Answer) => {
+  answered.add(card.key);
+  try { return await settleBy(card, digest, answer); } finally { await listApprovals(); }
+});
 
 function settle(key: string, approval: Approval): void {
   cards.value = cards.value.map((card) => card.key === key ? { key, approval } : card);
@@ -478,6 +512,14 @@ export async function latestDecisions(): Promise<Approval[]> {
 export const resumeTurn = guarded(async () => {
   const run = await server.post<Run>(`conversations/${open.value!.details.id}/resume?wait=false`);
   void watchRun(run.id, null);
+});
+
+/** Show what another page or a program has done to the open conversation in the meantime. */
+export const lookForChanges = unattended(async () => {
+  const shown = open.value;
+  if (shown === null || isRunning.value || shown.details.id !== currentId()) return;
+  const now = await server.get<Conversation>(`conversations/${shown.details.id}`).catch((error: unknown) => { if (server.isAway(error)) throw error; return null; });
+  if (open.value === shown && !isRunning.value && (now?.head !== shown.details.head || now.running.length > 0)) await refresh();
 });
 
 /** The title of the conversation of an approval, if it is known here. */

@@ -3,7 +3,7 @@
 import type { ComponentChildren } from 'preact';
 
 import type { Escaped } from './types';
-import { IN_LINE, IN_LINES } from './unseen.js';
+import { IN_LINE, IN_LINES, IN_PROSE } from './unseen.js';
 
 /** Split a text at invisible characters, like `escape` of the server. */
 export const split = (text: string, unseen: RegExp): Escaped => text.split(unseen).map((piece, at) => at % 2 ? written(piece) : piece);
@@ -37,8 +37,11 @@ export const Text = ({ of }: { of: string }) => <Pieces of={split(of, IN_LINE)} 
 /** Text of one or more lines. */
 export const Lines = ({ of }: { of: string }) => <Pieces of={split(of, IN_LINES)} />;
 
-/** Text of a single line as a string, for attributes. */
-export const plain = (text: string) => split(text, IN_LINE).join('');
+/** What people and models write to each other: joiners in emoji and in words, and unusual spaces, are shown as they are meant. */
+export const Prose = ({ of }: { of: string }) => <Pieces of={split(of, IN_PROSE)} />;
+
+/** Prose as a string, for attributes. */
+export const plain = (text: string) => split(text, IN_PROSE).join('');
 
 /** Text of one or more lines as a string, for fields and for JSON. */
 export const plainLines = (text: string) => split(text, IN_LINES).join('');

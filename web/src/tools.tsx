@@ -9,7 +9,7 @@ import { Outcome, resultOf, stateOf } from './outcome';
 import { watch } from './server';
 import { decisions, loadDecisions, open } from './state';
 import { Plan } from './plan';
-import { Lines, readableJson, Text } from './text';
+import { Lines, Prose, readableJson, Text } from './text';
 import { after, type Call, type Item, runsOfTurn } from './transcript';
 import type { Todo } from './types';
 
@@ -64,8 +64,8 @@ function CallLine({ call, versionId, runId, isPending }: Props) {
     <summary>
       <Icon name={icon} />
       <span class="verb"><Text of={verb} /></span>
-      <span class={isCode ? 'target code-text' : 'target'}><Text of={target.split('\n')[0]!} />{target.includes('\n') && ' …'}
-        {reply && <q class="reply"><Text of={reply.split('\n')[0]!} />{reply.includes('\n') && ' …'}</q>}</span>
+      <span class={isCode ? 'target code-text' : 'target'}>{isCode ? <Text of={target.split('\n')[0]!} /> : <Prose of={target.split('\n')[0]!} />}{target.includes('\n') && ' …'}
+        {reply && <q class="reply"><Prose of={reply.split('\n')[0]!} />{reply.includes('\n') && ' …'}</q>}</span>
       <span class="state">{state === 'running' && <span class="spinner" aria-hidden="true" />}{label}</span>
     </summary>
     {isOpen && <div class="opened">
@@ -153,7 +153,7 @@ export const ItemView = memo<{ item: Item; versionId: string | null; runId: stri
   switch (item.kind) {
     case 'call': return <CallRow call={item} versionId={versionId} runId={runId} isPending={isPending} />;
     case 'text': return <Markdown text={item.text} versionId={versionId} />;
-    case 'thinking': return <details class="thinking"><summary><Icon name="thought" />Thinking</summary><div class="thought"><Lines of={item.text} /></div></details>;
+    case 'thinking': return <details class="thinking"><summary><Icon name="thought" />Thinking</summary><div class="thought"><Prose of={item.text} /></div></details>;
     case 'void': return <p class="void" title="A text that a failed request left behind"><Lines of={item.text} /></p>;
     default: return <p class="note"><Lines of={item.text} /></p>;
   }

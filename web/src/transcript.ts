@@ -243,7 +243,7 @@ const KINDS: Record<string, string> = { root: 'Beginning', step: 'Step', turn: '
 
 /** Return the name of a version, as a person would call it. */
 export function nameOf(version: Version): string {
-  const [first, ...more] = version.prompt?.split('\n') ?? [];
+  const [first, ...more] = version.prompt?.trim().split('\n') ?? [];
   if (first !== undefined && version.kind !== 'merge' && version.kind !== 'edit') return more.length ? `${first} …` : first;
   const uploads = version.kind === 'edit' ? (version.files_changed ?? []).map((path) => path.split('/').at(-1)) : [];
   return uploads.length > 0 ? `Uploaded ${uploads.join(', ')}` : KINDS[version.kind] ?? version.kind;

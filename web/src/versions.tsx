@@ -5,29 +5,33 @@ import { useEffect, useState } from 'preact/hooks';
 
 import { dialog, showFile } from './dialogs';
 import { FileDiffs } from './diff';
-import { Protected } from './dialogue';
+import { PromptView, Protected } from './dialogue';
 import { Icon } from './icons';
 import { Plan } from './plan';
 import { isComposing, isSending } from './preferences';
 import { get, getExactly } from './server';
 import { type Choices, difference, download, fail, go, isRunning, may, merge, moveHead, open, refresh, resend, route } from './state';
-import { count, moment, size, Text } from './text';
-import { ItemView, MediaList } from './tools';
-import { nameOf, turnsOf, typed } from './transcript';
+import { count, moment, Prose, size, Text } from './text';
+import { ItemView } from './tools';
+import { nameOf, turnsOf } from './transcript';
 import type { Conflict, Difference, FileInfo, Message, Version, VersionDetails } from './types';
 
 export function Versions() {
   const at = route.value;
+  const [linked, setLinked] = useState<Version[]>([]); // those of the address that are not in the graph, such as steps
+  const wanted = at.view !== 'versions' || open.value === null ? '' : [at.version, at.other].filter((id) => id && !open.value!.versions.some((version) => version.id === id)).join();
+  useEffect(() => { if (wanted) Promise.all(wanted.split(',').map((id) => get<Version>(`versions/${id}`))).then(setLinked, fail); }, [wanted]);
   if (at.view !== 'versions' || open.value === null) return null;
   const { versions, details } = open.value;
-  const chosen = versions.find((version) => version.id === (at.version ?? details.head)) ?? versions[0];
-  const other = at.other === null ? undefined : versions.find((version) => version.id === at.other);
+  const known = [...versions, ...linked];
+  const chosen = known.find((version) => version.id === (at.version ?? details.head));
+  const other = known.find((version) => version.id === at.other);
   return <div class={at.version === null ? 'versions' : 'versions chosen'}>
     <section class="graph-pane" aria-label="Versions">
       <Graph versions={versions} chosen={chosen?.id ?? null} />
     </section>
     <section class="version-pane" aria-label="Chosen version">
-      {chosen && (other ? <Comparison key={`${chosen.id} ${other.id}`} before={chosen} after={other} /> : <Details key={`${chosen.id} ${details.head}`} version={chosen} />)}
+      {chosen && (at.other === null || other) && (other ? <Comparison key={`${chosen.id} ${other.id}`} before={chosen} after={other} /> : <Details key={`${chosen.id} ${details.head}`} version={chosen} />)}
     </section>
   </div>;
 }
@@ -55,7 +59,7 @@ function Graph({ versions, chosen }: { versions: Version[]; chosen: string | nul
         class={`lane-${lanes.get(version.branch)! % 6} ${version.is_head ? 'head ' : ''}${version.state}`} />)}</svg>
     <ol>{versions.map((version) => <li key={version.id}>
       <button type="button" class="version" data-version={version.id} aria-current={version.id === chosen} style={{ paddingLeft: `${left + 6}px` }} onClick={() => go(`#/v/${version.id}`)}>
-        <span class="name"><Text of={nameOf(version)} /></span>
+        <span class="name"><Prose of={nameOf(version)} /></span>
         <span class="faint">{version.is_head && <span class="badge">current</span>}<Text of={describe(version)} /></span>
       </button></li>)}</ol>
   </div>;
@@ -91,7 +95,7 @@ function Details({ version }: { version: Version }) {
   return <>
     <header>
       <button type="button" class="quiet back" onClick={() => go(`#/c/${version.conversation_id}/versions`)}><Icon name="left" />All versions</button>
-      <h2><Text of={nameOf(version)} /></h2>
+      <h2><Prose of={nameOf(version)} /></h2>
       <p class="faint"><Text of={`Branch ${version.branch}, ${moment(version.created_at)}${version.model ? `, ${version.model}` : ''}`} /></p>
       <div class="acts" role="group" aria-label="Actions for this version">
         <button type="button" disabled={version.is_head || !canChange} onClick={() => moveHead(version.id, `Rewound to “${nameOf(version)}”.`)}><Icon name="undo" />Rewind to here</button>
@@ -131,7 +135,7 @@ function Messages({ messages, versionId, runId }: { messages: Message[]; version
   return <>
     {shown.length < turns.length && <p><button type="button" class="small" onClick={() => setWhole(true)}>Show {count(turns.length - shown.length, 'earlier turn')}</button></p>}
     <ol class="dialogue">{shown.map((turn) => <li class="turn" key={turn.key}>
-      {turn.prompt && <div class="prompt"><div class="bubble"><Text of={typed(turn.prompt.text)} /><MediaList media={turn.prompt.media} /></div></div>}
+      {turn.prompt && <PromptView text={turn.prompt.text} media={turn.prompt.media} files={[]} />}
       <div class="answer">{turn.items.map((item) => <ItemView item={item} versionId={versionId} runId={turn === turns.at(-1) ? runId : null} isPending={false} />)}</div>
     </li>)}</ol>
   </>;
@@ -145,7 +149,7 @@ function Cost({ details }: { details: VersionDetails }) {
   const { requests } = details;
   if (requests.length === 0) return <p class="faint">This version made no requests.</p>;
   const costs = requests.flatMap((request) => request.cost === null ? [] : [Number(request.cost)]);
-  return <div class="table" tabIndex={0} role="group" aria-label="Requests"><table>
+  return <div class="table cost" tabIndex={0} role="group" aria-label="Requests"><table>
     <thead><tr><th scope="col">Request</th><th scope="col">Model</th><th scope="col" class="to-right">Input</th><th scope="col" class="to-right">Output</th><th scope="col" class="to-right">Time</th><th scope="col" class="to-right">Cost</th></tr></thead>
     <tbody>{requests.map((request) => <tr><td>{request.number}</td><td><Text of={request.model} /></td><td class="to-right">{request.input_tokens.toLocaleString('en')}</td>
       <td class="to-right">{request.output_tokens.toLocaleString('en')}</td><td class="to-right">{request.seconds.toFixed(1)} s</td><td class="to-right">{request.cost === null ? 'unknown' : `$${Number(request.cost).toFixed(4)}`}</td></tr>)}</tbody>
@@ -187,7 +191,7 @@ function Compare({ from }: { from: Version }) {
     </select></label>;
 }
 
-const optionText = (version: Version) => <Text of={`${nameOf(version).slice(0, 50)} (${version.is_head ? 'current' : version.branch})`} />;
+const optionText = (version: Version) => <Prose of={`${[...nameOf(version)].slice(0, 50).join('')} (${version.is_head ? 'current' : version.branch})`} />;
 
 function Comparison({ before, after }: { before: Version; after: Version }) {
   const [found, setFound] = useState<Difference | null>(null);
@@ -196,7 +200,7 @@ function Comparison({ before, after }: { before: Version; after: Version }) {
     <header>
       <button type="button" class="quiet back" onClick={() => go(`#/v/${before.id}`)}><Icon name="left" />Back to the version</button>
       <h2>Comparison</h2>
-      <p class="sides"><span class="badge removed">from</span> <a href={`#/v/${before.id}`}><Text of={nameOf(before)} /></a> <span class="badge added">to</span> <a href={`#/v/${after.id}`}><Text of={nameOf(after)} /></a></p>
+      <p class="sides"><span class="badge removed">from</span> <a href={`#/v/${before.id}`}><Prose of={nameOf(before)} /></a> <span class="badge added">to</span> <a href={`#/v/${after.id}`}><Prose of={nameOf(after)} /></a></p>
       <div class="acts"><button type="button" onClick={() => go(`#/v/${after.id}/${before.id}`)}>Swap</button></div>
     </header>
     {found === null ? <p class="faint" role="status">Loading …</p> : <div id="difference">

@@ -23,9 +23,9 @@ from pydantic_deep.views import Repeat, repeat_of
 
 from ._call_view import CallView
 from ._policy import NO_TERMINAL_NOTICE, NO_TERMINAL_REASON, CallAnswer, deny_all
-from ._yaml_arguments import InvalidArgumentsError, parse_arguments, render_arguments
+from ._yaml_arguments import InvalidArgumentsError, parse_arguments, parse_json, render_arguments
 
-Choice: TypeAlias = Literal['yes', 'no', 'edit', 'always', 'respond', '?']
+Choice: TypeAlias = Literal['yes', 'no', 'edit', 'always', 'respond', 'json', '?']
 """The choices of a prompt. Each can be shortened to its first letter."""
 
 HELP: Mapping[Choice, str] = {
@@ -34,6 +34,7 @@ HELP: Mapping[Choice, str] = {
     'edit': 'change the arguments first, in the editor that VISUAL or EDITOR names',
     'always': 'yes, and do not ask again until the conversation ends or pauses, subagents included',
     'respond': 'the call does not run; the model gets your text as its result',
+    'json': 'the call does not run; the model gets your JSON as its result',
     '?': 'show this help',
 }
 """The help text of each choice. Ctrl-C stops the turn, and no pending call runs."""
@@ -128,7 +129,7 @@ class _CallPrompt:
             *(('no',) if 'deny' in call.decisions else ()),
             *(('edit',) if 'edit' in call.decisions else ()),
             *(('always',) if can_approve and repeat is not None else ()),
-            *(('respond',) if 'respond' in call.decisions and not can_approve else ()),
+            *(('respond', 'json') if 'respond' in call.decisions and not can_approve else ()),
             '?',
         ]
         self._draft = render_arguments(self._approval.args)
@@ -152,12 +153,22 @@ class _CallPrompt:
                     return Deny.because(reason)
                 case 'respond':
                     return Respond(await self._terminal.ask('Result: '))
+                case 'json':
+                    return Respond(await self._json_result())
                 case 'edit':
                     edited = await self._edit()
                     if edited is not None:
                         return Edit(edited)
                 case _:
                     self._help()
+
+    async def _json_result(self) -> JsonValue:
+        """Prompt for the result of a call, again if it is not JSON."""
+        while True:
+            try:
+                return parse_json(await self._terminal.ask('Result as JSON: '))
+            except InvalidArgumentsError as error:
+                self._print(Text(visible(str(error)), 'yellow'))
 
     async def _answer(self, preview: Preview) -> Decision:
         """Prompt for the answer to a question, again if it does not fit the form of the question."""

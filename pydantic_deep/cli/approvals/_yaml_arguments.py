@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import yaml
 from pydantic import JsonValue, TypeAdapter, ValidationError
+from pydantic_core import from_json
 
 from pydantic_deep._text.escapes import visible
 from pydantic_deep.errors import DeepAgentError
@@ -31,7 +32,7 @@ _TYPES: Mapping[str, type | tuple[type, ...]] = {
 
 
 class InvalidArgumentsError(DeepAgentError, ValueError):
-    """The edited text is not valid arguments."""
+    """The text is not valid arguments, or not JSON."""
 
 
 def render_arguments(args: Mapping[str, JsonValue]) -> str:
@@ -42,6 +43,18 @@ def render_arguments(args: Mapping[str, JsonValue]) -> str:
     except InvalidArgumentsError:
         is_same = False
     return text if is_same else _dump_yaml(dict(args))
+
+
+def parse_json(text: str) -> JsonValue:
+    """Parse a JSON value.
+
+    Raises:
+        InvalidArgumentsError: The text is not JSON. `NaN` is not.
+    """
+    try:
+        return cast('JsonValue', from_json(text, allow_inf_nan=False))
+    except ValueError as error:
+        raise InvalidArgumentsError(f'This is not JSON: {error}.') from error
 
 
 def parse_arguments(text: str) -> dict[str, JsonValue]:

@@ -30,12 +30,13 @@ def create_prompt(history: History, completer: Completer) -> PromptSession[str]:
         key_bindings=_key_bindings(),
         prompt_continuation=CONTINUATION,
         enable_open_in_editor=True,
+        enable_suspend=True,
     )
 
 
 async def ask(question: str) -> str:
     """Read the answer to a question; an empty one after Ctrl-C."""
-    return await read_line(PromptSession[str](), question)
+    return await read_line(PromptSession[str](enable_suspend=True), question)
 
 
 async def read_line(session: PromptSession[str], message: str) -> str:

@@ -30,7 +30,7 @@ from pydantic_deep.approvals import (
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli._metadata import DIRECTORY
 from pydantic_deep.cli.approvals._call_view import CallView
-from pydantic_deep.cli.approvals._yaml_arguments import find_schema_error
+from pydantic_deep.cli.approvals._yaml_arguments import InvalidArgumentsError, find_schema_error, parse_json
 from pydantic_deep.cli.history._reader import VersionReader
 from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.cli.render._log import describe_age
@@ -138,6 +138,12 @@ def _answer(
         str | None,
         typer.Option('--respond', metavar='TEXT', help='Do not run the call; the model gets this text as its result.'),
     ] = None,
+    respond_json: Annotated[
+        str | None,
+        typer.Option(
+            '--respond-json', metavar='JSON', help='Do not run the call; the model gets this JSON value as its result.'
+        ),
+    ] = None,
     by: Annotated[
         str | None, typer.Option('--by', metavar='NAME', help='The person who answers. Default: USER, else LOGNAME.')
     ] = None,
@@ -150,7 +156,7 @@ def _answer(
     --edit are validated before they are stored.
     """
     environment = context.find_object(Environment) or Environment()
-    decision = _parse_decision(approve=approve, deny=deny, edit=edit, respond=respond)
+    decision = _parse_decision(approve=approve, deny=deny, edit=edit, respond=respond, respond_json=respond_json)
 
     async def work(reader: VersionReader) -> tuple[StoredApproval, int]:
         try:
@@ -181,7 +187,9 @@ def _answer(
         typer.echo(f'All approvals are answered. Resume with: pydantic-deep resume {version}')
 
 
-def _parse_decision(*, approve: bool, deny: str | None, edit: str | None, respond: str | None) -> Decision:
+def _parse_decision(
+    *, approve: bool, deny: str | None, edit: str | None, respond: str | None, respond_json: str | None
+) -> Decision:
     """Return the decision of the options, of which exactly one must be set."""
     decisions: list[Decision] = []
     if approve:
@@ -192,19 +200,25 @@ def _parse_decision(*, approve: bool, deny: str | None, edit: str | None, respon
         decisions.append(Edit(_parse_arguments(edit)))
     if respond is not None:
         decisions.append(Respond(respond))
+    if respond_json is not None:
+        decisions.append(Respond(_parse_option('--respond-json', respond_json)))
     if len(decisions) != 1:
-        raise typer.BadParameter('use exactly one of --approve, --deny, --edit and --respond.')
+        raise typer.BadParameter('use exactly one of --approve, --deny, --edit, --respond and --respond-json.')
     return decisions[0]
 
 
 def _parse_arguments(text: str) -> dict[str, JsonValue]:
-    try:
-        arguments: object = json_format.loads(text)
-    except ValueError as error:
-        raise typer.BadParameter(f'this is not JSON: {error}.', param_hint="'--edit'") from None
+    arguments = _parse_option('--edit', text)
     if not isinstance(arguments, dict):
         raise typer.BadParameter('the arguments must be a JSON object.', param_hint="'--edit'")
-    return cast('dict[str, JsonValue]', arguments)
+    return arguments
+
+
+def _parse_option(option: str, text: str) -> JsonValue:
+    try:
+        return parse_json(text)
+    except InvalidArgumentsError as error:
+        raise typer.BadParameter(f'{error}', param_hint=f"'{option}'") from None
 
 
 async def _find_approval_id(store: Store, text: str) -> str:

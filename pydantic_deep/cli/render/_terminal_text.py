@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from pydantic_deep._text.escapes import EscapedText, visible
+from pydantic_deep._text.escapes import EscapedText, readable
 
 
 def escape_invisible(text: str) -> str:
     r"""Return the text with invisible characters escaped, such as `\x1b`. Newlines and tabs are not escaped."""
-    return visible(text.replace('\r\n', '\n'))
+    return readable(text.replace('\r\n', '\n'))
 
 
 def rich_text(text: EscapedText, style: str = '') -> Text:

@@ -52,7 +52,9 @@ class Terminal:
         self.discard_input()
         with create_app_session(input=self._input, output=create_output(self.stdout)):
             # Passed directly, the prompt would draw on terminals that cannot move their cursor.
-            return await PromptSession[str](multiline=multiline).prompt_async(prompt, default=default)
+            return await PromptSession[str](multiline=multiline, enable_suspend=True).prompt_async(
+                prompt, default=default
+            )
 
     def discard_input(self) -> None:
         """Discard input that was typed before the prompt was shown."""

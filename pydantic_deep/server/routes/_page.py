@@ -10,7 +10,7 @@ from typing import Final
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from pydantic_deep._text.escapes import unseen_ranges
+from pydantic_deep._text.escapes import SHAPING, unseen_ranges
 from pydantic_deep.server.http._errors import not_found
 
 router = APIRouter(include_in_schema=False)
@@ -48,4 +48,5 @@ def _unseen_script() -> str:
     """Return a script with the characters that the page must escape, generated from the ranges of `escape`."""
     ranges = ''.join(rf'\u{{{first:x}}}-\u{{{last:x}}}' for first, last in unseen_ranges())
     some = r'\u{0}-\u{8}\u{b}' + ranges.removeprefix(r'\u{0}')
-    return f'export const IN_LINE = /([{ranges}])/u;\nexport const IN_LINES = /([{some}])/u;\n'
+    classes = {'IN_LINE': f'([{ranges}])', 'IN_LINES': f'([{some}])', 'IN_PROSE': f'(?!{SHAPING})([{some}])'}
+    return ''.join(f'export const {name} = /{pattern}/u;\n' for name, pattern in classes.items())

@@ -382,6 +382,18 @@ def test_question_waits_in_the_inbox(invoke: Invoke) -> None:
 
 
 @pytest.mark.anyio
+async def test_call_of_an_external_tool_takes_json_at_the_terminal(make_terminal: MakeTerminal) -> None:
+    """The result of a call may be any JSON. What is not JSON is asked for again."""
+    terminal = make_terminal('j', '{"degrees": NaN}', '{"degrees": 12.0}')
+    requests = DeferredToolRequests(calls=[ToolCallPart('weather', {'city': 'Rome'}, 'c1')])
+    prompter = _prompter.ApprovalPrompter(environment=Environment(open_terminal=lambda: nullcontext(terminal)))
+    screen = _prompter.PromptScreen(suspended=nullcontext, notify=print)
+    answers = await prompter.decide(pending_approvals(requests), screen=screen)
+    assert [answer.decision for answer in answers.values()] == [Respond({'degrees': 12.0})]
+    assert 'This is not JSON: expected value' in terminal.shown
+
+
+@pytest.mark.anyio
 async def test_call_of_an_external_tool_takes_a_result_at_the_terminal(make_terminal: MakeTerminal) -> None:
     """A call that cannot be approved, because it runs elsewhere, is answered with its result."""
     terminal = make_terminal('?', 'r', 'sunny')
@@ -394,12 +406,13 @@ async def test_call_of_an_external_tool_takes_a_result_at_the_terminal(make_term
 
 ? weather
   city: Rome
-[n]o  [r]espond  [?]
+[n]o  [r]espond  [j]son  [?]
 no      the call does not run; the model gets the reason if you give one
 respond the call does not run; the model gets your text as its result
+json    the call does not run; the model gets your JSON as its result
 ?       show this help
 Ctrl-C stops the turn; no pending call has run.
-[n]o  [r]espond  [?]
+[n]o  [r]espond  [j]son  [?]
 """)
 
 

@@ -140,3 +140,13 @@ def test_an_interrupted_turn_is_a_version_that_the_next_prompt_continues(start: 
     assert re.search(rf'● \w+ \(HEAD, main\) now  How many\?\n● {version} interrupted now  Go\n', log)
     terminal.type('/quit\r')
     assert terminal.wait_for_end() == 0
+
+
+def test_suspending_the_chat_types_nothing(start: ConversationStart) -> None:
+    """Ctrl-Z suspends the chat, as in a shell, and is no character of the prompt. The prompt is there again afterwards."""
+    terminal = start('chat', 'echoes')
+    terminal.wait_for(PROMPT)
+    terminal.type('\x1a')
+    terminal.wait_for(PROMPT)
+    shown_after(terminal, 'Hello')
+    assert ' Hello\n' in shown_after(terminal, '/log')

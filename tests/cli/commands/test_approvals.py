@@ -128,6 +128,15 @@ def test_answer_with_edited_arguments_and_with_a_response(invoke: Invoke, waitin
     assert (work / 'b.txt').read_text() == 'b'
 
 
+def test_answer_with_json(invoke: Invoke, waiting: list[str]) -> None:
+    """The result that replaces a call may be any JSON, as on the page; `NaN` is none."""
+    refused = invoke('approvals', 'answer', waiting[0], '--respond-json', '[NaN]')
+    assert refused.exit_code == 2
+    assert 'This is not JSON' in refused.stderr
+    row = document(invoke('approvals', 'answer', waiting[0], '--respond-json', '{"degrees": [1.0, null]}', '--json'))
+    assert (row['status'], row['response']) == ('responded', {'degrees': [1.0, None]})
+
+
 def test_list_shows_edited_arguments_and_denial_reasons(invoke: Invoke, waiting: list[str], work: Path) -> None:
     edit = '{"path": "/b.txt", "content": "b\\nc\\n"}'
     invoke('approvals', 'answer', waiting[0], '--edit', edit, '--by', 'anna')
@@ -289,9 +298,9 @@ def test_list_filters_by_agent_and_limit(invoke: Invoke, waiting: list[str]) -> 
 @pytest.mark.parametrize(
     ('options', 'sentence'),
     [
-        ((), 'use exactly one of --approve, --deny, --edit and --respond.'),
-        (('--approve', '--deny', 'No.'), 'use exactly one of --approve, --deny, --edit and --respond.'),
-        (('--edit', '{'), 'this is not JSON'),
+        ((), 'use exactly one of --approve, --deny, --edit, --respond and --respond-json.'),
+        (('--approve', '--deny', 'No.'), 'use exactly one of --approve, --deny, --edit, --respond and --respond-json.'),
+        (('--edit', '{'), 'This is not JSON'),
         (('--edit', '[]'), 'the arguments must be a JSON object.'),
     ],
 )

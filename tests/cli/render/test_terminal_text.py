@@ -21,7 +21,7 @@ from pydantic_deep.cli.render._terminal_text import escape_invisible, first_line
         ('exe.\u202egnp', 'exe.\\u202egnp'),
         ('a\u2028b', 'a\\u2028b'),
         ('caf\udce9', 'caf\\udce9'),
-        ('👩\u200d🔬 naïve Ω', '👩\\u200d🔬 naïve Ω'),
+        ('👩\u200d🔬 naïve Ω', '👩\u200d🔬 naïve Ω'),
         ('zero\u200bwidth \ufe0f\U000e0041\xad', 'zero\\u200bwidth \\ufe0f\\U000e0041\\xad'),
         ("it's", "it's"),
     ],

@@ -25,7 +25,7 @@ from pydantic_deep.mcp import McpServer, McpServers
 from pydantic_deep.server import AnyAgent
 from pydantic_deep.testing import ScriptedModel, call
 from pydantic_deep.versions import ApprovalInbox, ProtectedFilesWarning
-from tests.server.conftest import Served
+from tests.server.conftest import Gate, Served
 from tests.server.static.conftest import OpenPage, Script, Seen, ask, page_marks
 
 pytestmark = page_marks
@@ -80,7 +80,7 @@ def make_lead() -> AnyAgent:
 
 
 @pytest.fixture
-def agents(script: Script) -> Mapping[str, AnyAgent]:
+def agents(script: Script, gate: Gate) -> Mapping[str, AnyAgent]:
     gated = {'write_file': True, 'edit_file': True}
     tools = [Tool(odd, requires_approval=True)]
     return {
@@ -91,6 +91,12 @@ def agents(script: Script) -> Mapping[str, AnyAgent]:
             ScriptedModel(then=script), interrupt_on={}, toolsets=[ExternalToolset([THERMOMETER])]
         ),
         'curious': create_deep_agent(ScriptedModel(then=script), interrupt_on={}, capabilities=[AskUser()]),
+        'patient': create_deep_agent(
+            ScriptedModel(QUESTION, call('hold'), 'Done.'),
+            interrupt_on={},
+            tools=[gate.hold],
+            capabilities=[AskUser()],
+        ),
         'teahouse': create_deep_agent(
             ScriptedModel(then=script),
             interrupt_on={},
@@ -518,6 +524,70 @@ async def test_answers_and_results_are_shown_on_every_page(
     await expect(quote.locator('pre')).to_have_text(long)
 
 
+async def test_page_follows_a_turn_that_another_program_resumes(
+    open_page: OpenPage, client: httpx.AsyncClient, script: Script
+) -> None:
+    """The page shows who answered and with what while the resumed run works, and then its end, without offering to resume it."""
+    run = await ask(client, script, QUESTION, agent='curious')
+    seen = await open_page(at=f'#/c/{run["conversation_id"]}')
+    await expect(seen.page.locator('[data-approval]')).to_have_count(1)
+    (approval,) = run['approvals']
+    body = {'decision': 'respond', 'content': 'SQLite', 'digest': approval['view']['digest']}
+    await client.post(f'/api/approvals/{approval["id"]}?resume=true', json=body)
+    await seen.page.evaluate("window.dispatchEvent(new Event('focus'))")
+    await expect(seen.calls).to_have_text(['AskWhich database?SQLite✓'])
+    await expect(seen.turns.last.locator('.markdown').last).to_have_text('Done.')
+    await expect(seen.page.locator('#resume')).to_have_count(0)
+
+
+async def test_watched_run_shows_answers_that_others_gave(
+    open_page: OpenPage, client: httpx.AsyncClient, script: Script, gate: Gate
+) -> None:
+    """A page that opens the conversation while the resumed run works shows the answer before the run ends."""
+    run = await ask(client, script, agent='patient')
+    (approval,) = run['approvals']
+    body = {'decision': 'respond', 'content': 'SQLite', 'digest': approval['view']['digest']}
+    await client.post(f'/api/approvals/{approval["id"]}?resume=true', json=body)
+    await gate.reached.wait()
+    seen = await open_page(at=f'#/c/{run["conversation_id"]}')
+    await expect(seen.calls.first).to_contain_text('SQLite')
+    await expect(seen.page.locator('#stop')).to_be_visible()
+    gate.opened.set()
+    await expect(seen.turns.last.locator('.markdown').last).to_have_text('Done.')
+
+
+async def test_address_of_an_answered_call_shows_its_answer(
+    open_page: OpenPage, client: httpx.AsyncClient, script: Script
+) -> None:
+    """An address leads to one call: its answer is shown, or that it does not exist, and no key answers another one."""
+    write = call('write_file', path='/a.txt', content='a')
+    (approval,) = (await ask(client, script, write))['approvals']
+    await ask(client, script, write)
+    body = {'decision': 'deny', 'reason': 'Keep it.', 'digest': approval['view']['digest']}
+    await client.post(f'/api/approvals/{approval["id"]}', json=body)
+    seen = await open_page(at=f'#/a/{approval["id"]}')
+    await expect(seen.page.locator('#wanted .outcome')).to_have_text('Denied by ada, just now: Keep it.')
+    await expect(seen.page.locator('[data-approval]')).to_have_count(1)
+    await seen.press('y')
+    await expect(seen.page.locator('#problem')).to_contain_text('No call is focused.')
+    unknown = await open_page(at='#/a/00000000-0000-0000-0000-000000000000')
+    await expect(unknown.page.locator('#wanted')).to_have_text('The call of this address does not exist any more.')
+
+
+async def test_long_words_stay_in_their_cards(open_page: OpenPage, client: httpx.AsyncClient, script: Script) -> None:
+    """Words without spaces are broken, in suggested answers and in the plan, also on a phone."""
+    word = 'b' * 300
+    todos = call('write_todos', todos=[{'content': word, 'status': 'pending'}])
+    run = await ask(client, script, todos, call('ask_user', question=word, choices=[word, 'no']), agent='curious')
+    seen = await open_page(at=f'#/c/{run["conversation_id"]}', width=390, height=780)
+    await seen.page.click('#to-panel')
+    for part in ('.card', '#panel'):
+        box = seen.page.locator(part)
+        await expect(box).to_contain_text(word)
+        assert await box.evaluate('(box) => box.scrollWidth - box.clientWidth') == 0
+    assert seen.problems == []
+
+
 async def test_question_of_a_server_has_a_field_for_each_value(
     open_page: OpenPage, client: httpx.AsyncClient, script: Script
 ) -> None:
@@ -738,7 +808,7 @@ async def test_changed_protected_files_are_shown_below_the_dialogue(
         await expect(told.locator('li')).to_have_count(0)
 
 
-HIDDEN = 'a\u202eb\u200bc\U000e0041d\u2764\ufe0fe\x07f\xadg'
+HIDDEN = 'a\u202eb\u200bc\U000e0041d\ufe0fe\x07f\xadg'
 """Invisible characters: a direction override, a zero-width space, a tag, a variation selector, a bell and a soft
 hyphen."""
 
@@ -812,7 +882,7 @@ async def test_page_contains_no_invisible_characters(
     await expect(seen.turns.first.locator('.markdown').first).to_have_text(f'Well: {SHOWN_HIDDEN}')
     await expect(seen.calls.nth(1)).to_contain_text(visible(name, one_line=True), use_inner_text=True)
     await expect(seen.calls.nth(2)).to_contain_text(f'odd{SHOWN_HIDDEN}')
-    assert await page.locator('#todos .what').all_text_contents() == [f'{SHOWN_HIDDEN}\\nmore']
+    assert await page.locator('#todos .what').all_text_contents() == [f'{SHOWN_HIDDEN}\nmore']
     await expect(page.locator('#conversations a').first).to_contain_text(f'go {SHOWN_HIDDEN}')
     file = page.locator('#files .file')
     await expect(file).to_have_text(visible(name), use_inner_text=True)  # double spaces are preserved

@@ -142,6 +142,50 @@ async def test_files_are_attached_by_button_drop_and_paste(open_page: OpenPage, 
     assert seen.problems == []
 
 
+async def test_pasted_files_of_one_name_are_all_attached(open_page: OpenPage):
+    """Browsers name each pasted image `image.png`. Of other files with the same name, the last one counts."""
+    seen = await open_page()
+    await seen.page.wait_for_selector('#say')
+    await seen.page.evaluate(
+        """() => {
+            const data = new DataTransfer();
+            for (const name of ['image.png', 'image.png', 'a.txt', 'a.txt']) data.items.add(new File([name], name));
+            const event = new ClipboardEvent('paste', { bubbles: true, cancelable: true, clipboardData: data });
+            document.getElementById('prompt').dispatchEvent(event);
+        }"""
+    )
+    await expect(seen.page.locator('.attached .chip')).to_have_count(3)
+
+
+async def test_each_conversation_keeps_its_draft(open_page: OpenPage):
+    """What is written and attached in one conversation stays there, and not in the next one, until it is sent."""
+    seen = await open_page()
+    await seen.say('one', until='You said: one')
+    prompt, chips = seen.page.locator('#prompt'), seen.page.locator('.attached .chip')
+    await prompt.fill('draft of one')
+    await seen.page.evaluate(PUT, ['drop', 'b.txt', 'dropped'])
+    await expect(chips).to_have_count(1)
+    await seen.page.click('#new')
+    await expect(seen.page.locator('.welcome')).to_be_visible()
+    await expect(prompt).to_have_value('')
+    await expect(chips).to_have_count(0)
+    await seen.say('two', until='You said: two')
+    await expect(prompt).to_have_value('')
+    await prompt.fill('draft of two')
+    await seen.page.click('#conversations a >> text=one')
+    await expect(prompt).to_have_value('draft of one')
+    await expect(chips).to_have_count(1)
+    await seen.show_versions()
+    await seen.page.go_back()
+    await seen.page.press('#prompt', 'Enter')
+    await expect(seen.turns.last.locator('.markdown')).to_have_text('You said: draft of one')
+    await expect(chips).to_have_count(0)
+    await seen.page.click('#conversations a >> text=two')
+    await expect(prompt).to_have_value('draft of two')
+    await seen.page.click('#conversations a >> text=one')
+    await expect(prompt).to_have_value('')
+
+
 async def test_refused_upload_keeps_prompt_and_files(open_page: OpenPage):
     """If an upload fails, nothing is lost: the prompt and the files stay in the composer."""
     seen = await open_page()
@@ -151,7 +195,7 @@ async def test_refused_upload_keeps_prompt_and_files(open_page: OpenPage):
     await seen.page.evaluate(PUT, ['drop', 'b.txt', 'dropped'])
     await seen.send('Read it')
 
-    await expect(seen.page.locator('#problem')).to_contain_text('The upload is too large.')
+    await expect(seen.page.locator('#problem')).to_contain_text('b.txt: The upload is too large.')
     await expect(seen.page.locator('#prompt')).to_have_value('Read it')
     await expect(seen.page.locator('.attached .chip')).to_have_count(1)
 

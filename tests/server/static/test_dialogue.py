@@ -136,6 +136,22 @@ async def test_line_from_which_a_file_is_read_is_shown(open_page: OpenPage):
     await expect(seen.calls.last).to_have_text('Read/report.md from line 2✓')
 
 
+async def test_text_of_any_script_is_shown_as_it_is_meant(open_page: OpenPage):
+    """Paragraphs have the direction of their first letter. Joiners of emoji and words, and unusual spaces, are no escapes; what
+    could hide a text is one."""
+    text = 'مرحبا می\u200cخواهم ⚠\ufe0f 👩\u200d👧 a\xa0b'
+    seen = await open_page()
+    await seen.say(text, until=f'You said: {text}')
+    await seen.send(text + '\u202e')
+    await expect(seen.turns.last.locator('.bubble')).to_have_text(text + '\\u202e')
+    await expect(seen.page.locator('.bar h1')).to_contain_text(text)
+    await expect(seen.turns.last.locator('.bubble')).to_have_css('unicode-bidi', 'plaintext')
+    await expect(seen.turns.last.locator('.markdown p')).to_have_css('unicode-bidi', 'plaintext')
+    await expect(seen.page.locator('#prompt')).to_have_attribute('dir', 'auto')
+    await seen.show_versions()
+    await expect(seen.versions.first).to_contain_text(text)
+
+
 async def test_answer_is_rendered_as_markdown(open_page: OpenPage, served: Served):
     """Headings, tables, task lists, code with its language, links and images. HTML is shown as text; links to scripts are
     no links; a link that names another host says where it leads; no image of another host is loaded."""

@@ -127,7 +127,8 @@ async def test_conversations_are_searched_renamed_and_deleted(open_page: OpenPag
 
 
 async def test_conversations_have_addresses(open_page: OpenPage):
-    """The address of a conversation opens it; the buttons of the browser go back and forth; an unknown one is an error."""
+    """The address of a conversation opens it; the buttons of the browser go back and forth; an unknown one, or
+    one that is no address, shows nothing of a conversation."""
     seen = await open_page()
     await seen.say('One', until='Hello.')
     address = seen.page.url.split('#')[1]
@@ -137,8 +138,101 @@ async def test_conversations_have_addresses(open_page: OpenPage):
 
     again = await open_page(at=f'#{address}')
     await expect(again.turns.last.locator('.bubble')).to_have_text('One')
-    unknown = await open_page(at='#/c/00000000-0000-0000-0000-000000000000')
-    await expect(unknown.page.locator('#problem')).to_contain_text('does not exist')
+    for unknown in ('c/00000000-0000-0000-0000-000000000000', 'v/00000000-0000-0000-0000-000000000000', 'c/%zz'):
+        page = (await open_page(at=f'#/{unknown}')).page
+        await expect(page.locator('main')).to_contain_text('This conversation is not here')
+        await expect(page.locator('#prompt')).to_have_count(0)
+        await page.click('main >> text=New conversation')
+        await expect(page.locator('#prompt')).to_be_visible()
+
+
+async def test_deleted_conversation_leaves_other_pages(open_page: OpenPage, served: Served):
+    """A page that shows a conversation which another page has deleted says so when a person returns to it. Deleting it there
+    too is no error."""
+    seen = await open_page()
+    await seen.say('One', until='Hello.')
+    await seen.page.click('#new')
+    await seen.say('Two', until='Hello.')
+    async with served.client(await served.key('run')) as client:
+        for each in (await client.get('/api/conversations')).json()['items']:
+            await client.delete(f'/api/conversations/{each["id"]}')
+    await seen.page.evaluate("window.dispatchEvent(new Event('focus'))")
+    await expect(seen.page.locator('main')).to_contain_text('This conversation is not here')
+    rows = seen.page.locator('#conversations li')
+    await expect(rows).to_have_count(1)
+    await rows.first.hover()
+    await seen.page.click('[aria-label="Delete One"]')
+    await seen.page.click('dialog button:text-is("Delete")')
+    await expect(rows).to_have_count(0)
+    await expect(seen.page.locator('#problem')).to_have_count(0)
+
+
+async def test_title_names_the_conversation(open_page: OpenPage):
+    """Tabs and the history of the browser tell conversations apart."""
+    seen = await open_page()
+    await seen.say('Emoji ⚠\ufe0f', until='Hello.')
+    await expect(seen.page).to_have_title('Emoji ⚠\ufe0f · pydantic-deep')
+    await seen.page.click('#to-inbox')
+    await expect(seen.page).to_have_title('Approvals · pydantic-deep')
+    await seen.page.click('#new')
+    await expect(seen.page).to_have_title('pydantic-deep')
+
+
+async def test_page_works_without_storage_of_the_browser(browser: Browser, url: str, served: Served):
+    """If the browser refuses all storage, key and settings last until the page is left."""
+    page = await browser.new_page()
+    await page.add_init_script(
+        "for (const name of ['localStorage', 'sessionStorage'])"
+        "    Object.defineProperty(window, name, { get() { throw new DOMException('denied', 'SecurityError'); } });"
+    )
+    await page.goto(f'{url}/#key={await served.key("run", "approve")}')
+    await page.click('#settings')
+    await page.get_by_label('Dark').check()
+    await expect(page.locator('html')).to_have_attribute('data-theme', 'dark')
+    await page.keyboard.press('Escape')
+    await page.fill('#prompt', 'Hi')
+    await page.press('#prompt', 'Enter')
+    await expect(page.locator('#dialogue .markdown')).to_have_text('Hello.')
+
+
+async def test_next_person_sees_nothing_of_the_last_one(open_page: OpenPage, served: Served):
+    """If a key ends while the page is open and another person signs in there, nothing of the first one remains. If the same
+    person signs in, the conversation and an unsent prompt do."""
+    seen = await open_page()
+    await seen.say('Secret', until='Hello.')
+    await seen.page.fill('#prompt', 'unsent')
+
+    async def expire() -> None:
+        refusal = {'error': {'type': 'unauthorized', 'message': 'This requires a valid API key.'}}
+        await seen.page.route('**/api/approvals?*', lambda route: route.fulfill(status=401, json=refusal))
+        await seen.page.evaluate("window.dispatchEvent(new Event('focus'))")
+        await expect(seen.page.locator('.sign-in')).to_be_visible()
+        await seen.page.unroute('**/api/approvals?*')
+
+    await expire()
+    await seen.page.fill('#key', await served.key('run', 'approve'))
+    await seen.page.press('#key', 'Enter')
+    await expect(seen.turns.last.locator('.bubble')).to_have_text('Secret')
+    await expect(seen.page.locator('#prompt')).to_have_value('unsent')
+    await expire()
+    await seen.page.fill('#key', await served.key('run', 'approve', owner='bob'))
+    await seen.page.press('#key', 'Enter')
+    await expect(seen.page.locator('.owner')).to_have_text('bob')
+    await expect(seen.page.locator('main')).to_contain_text('This conversation is not here')
+    await expect(seen.page.locator('#conversations li')).to_have_count(0)
+
+
+async def test_server_that_is_away_is_named_only_to_who_asks(open_page: OpenPage):
+    """While the server cannot be reached, looking for approvals is silent; an action of a person says what is wrong."""
+    seen = await open_page()
+    await seen.say('Hi', until='Hello.')
+    await seen.page.route('**/api/**', lambda route: route.abort())
+    async with seen.page.expect_event('requestfailed'):
+        await seen.page.evaluate("window.dispatchEvent(new Event('focus'))")
+    await expect(seen.page.locator('#problem')).to_have_count(0)
+    await seen.send('More')
+    await expect(seen.page.locator('#problem')).to_contain_text('The server cannot be reached.')
+    await expect(seen.page.locator('#prompt')).to_have_value('More')
 
 
 async def test_small_screen_shows_one_view_at_a_time(open_page: OpenPage):

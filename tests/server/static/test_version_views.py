@@ -12,7 +12,9 @@ from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep import create_deep_agent
 from pydantic_deep.server import AnyAgent
+from pydantic_deep.store import VersionFilter
 from pydantic_deep.testing import ScriptedModel, call
+from tests.server.conftest import Served
 from tests.server.static.conftest import OpenPage, Seen, page_marks
 
 pytestmark = page_marks
@@ -168,6 +170,31 @@ async def test_versions_are_usable_by_keyboard(open_page: OpenPage):
     await expect(seen.page.locator('[role=tab]:text-is("Changes")')).to_be_focused()
     await seen.press('v')
     await expect(seen.page.locator('#dialogue')).to_be_visible()
+
+
+async def test_steps_have_addresses(open_page: OpenPage, served: Served):
+    """A step is not in the graph. Its address opens it, and can be compared with a version."""
+    seen = await with_two_turns(open_page)
+    last, first = await served.store.versions(VersionFilter(kinds=['step']))
+    again = await open_page(at=f'#/v/{last.id}')
+    await expect(again.page.locator('.version-pane h2')).to_have_text('write two')
+    await expect(again.page.locator('.version-pane button:has-text("Rewind to here")')).to_be_enabled()
+    other = await open_page(at=f'#/v/{last.id}/{first.id}')
+    await expect(other.page.locator('.sides a')).to_have_text(['write two', 'write one'])
+    await expect(other.page.locator('#difference .diff')).to_be_visible()
+    assert seen.problems == []
+
+
+async def test_cost_fits_on_a_phone(open_page: OpenPage):
+    """The table of requests is not wider than the phone."""
+    seen = await open_page(width=390, height=780)
+    await seen.say('write one', until='Done.')
+    await seen.show_versions()
+    await seen.page.click('#graph .version >> nth=0')
+    await seen.page.click('[role=tab]:text-is("Cost")')
+    table = seen.page.locator('.cost')
+    await expect(table).to_be_visible()
+    assert await table.evaluate('(box) => box.scrollWidth - box.clientWidth') == 0
 
 
 async def test_versions_have_addresses(open_page: OpenPage, served: Any):
