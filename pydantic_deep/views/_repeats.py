@@ -30,8 +30,8 @@ class Repeat(View):
 def repeat_of(tool: str, args: Mapping[str, Any], view: ApprovalView) -> Repeat | None:
     """Return the later calls that a person can approve together with a call.
 
-    `None` if each needs a decision of its own: a question, a plan, or a call with a notice, such as one that changes a protected
-    file, follows untrusted content, or may already have run.
+    `None` if each needs a decision of its own: a question, a plan, or a call with a notice, such as one that changes a
+    protected file, follows untrusted content, or may already have run.
     """
     preview = view.preview
     if tool == 'propose_plan':

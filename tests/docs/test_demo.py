@@ -200,8 +200,12 @@ def test_demo_runs_live_with_a_key_or_a_model(
 
 def test_demo_pauses_before_each_answer_on_a_terminal(script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
+    wait = script.anyio.sleep
 
     async def sleep(seconds: float) -> None:
+        if seconds != script.PAUSE_SECONDS:  # of the command line
+            await wait(seconds)
+            return
         waits.append(seconds)
 
     monkeypatch.setattr(script.anyio, 'sleep', sleep)

@@ -181,7 +181,7 @@ class TypingEditor:
 
     async def read(self, path: str) -> str | None:
         self.reads += 1
-        return f'{self.reads}\n'
+        return f'{self.reads}\n' if Path(path).exists() else None
 
     async def write(self, path: str, text: str) -> None:
         self.written.append((path, text))
