@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Final
 
@@ -70,11 +71,7 @@ def directory_of(cwd: str) -> Path:
         InvalidSessionError: It is not absolute, or no directory.
     """
     path = Path(cwd)
-    try:
-        is_usable = path.is_absolute() and path.is_dir()
-    except OSError:  # its name is too long, or it is in a directory of somebody else
-        is_usable = False
-    if not is_usable:
+    if not path.is_absolute() or not os.path.isdir(path):  # noqa: PTH112 - `is_dir` may raise errors before Python 3.14
         raise InvalidSessionError(f'The working directory {cwd!r} is no absolute path of a directory. Pass one.')
     return path.resolve()
 

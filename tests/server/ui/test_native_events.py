@@ -179,6 +179,27 @@ async def test_cancelled_run_of_a_worker_ends_its_vercel_stream(fleet: Fleet, ga
     assert 'finish' not in types
 
 
+async def test_resumed_answer_of_a_chat_keeps_its_id_at_another_server(fleet: Fleet):
+    """`resumeStream` continues the answer that the client has, although another server received its request."""
+    prompt = {'id': 'u', 'role': 'user', 'parts': [{'type': 'text', 'text': 'write Hello'}]}
+    body = {'id': 'c', 'messages': [prompt]}
+    async with fleet.worker():
+        paused = await fleet.first.post('/vercel/careful', json=body)
+        answer_id = json.loads(frames_in(paused.content)[0].data)['messageId']
+        [approval] = (await fleet.first.get('/api/approvals')).json()['items']
+        part = {'type': 'tool-write_file', 'state': 'approval-responded', 'toolCallId': approval['pending_id']}
+        decided = {**part, 'approval': {'id': approval['pending_id'], 'approved': True}}
+        answer = {'id': answer_id, 'role': 'assistant', 'parts': [decided]}
+        resumed_run = await fleet.first.post('/vercel/careful', json={**body, 'messages': [prompt, answer]})
+        last = {'last-event-id': str(frames_in(resumed_run.content)[0].id)}
+        again = await fleet.second.get('/vercel/careful/c/stream', headers=last)
+        [ended] = fleet.doors[1].state.runs.runs_of('ada')
+        chunks = [chunk async for _, chunk in ended.renderings['vercel'].tail()]
+
+    assert again.status_code == 200
+    assert json.loads(chunks[0].removeprefix(b'data: ')) == {'type': 'start', 'messageId': answer_id}
+
+
 async def test_chat_of_a_worker_has_the_reason_of_its_end(fleet: Fleet):
     body = {'id': 'c', 'messages': [{'id': 'u', 'role': 'user', 'parts': [{'type': 'text', 'text': 'write Hello'}]}]}
     async with fleet.worker():
