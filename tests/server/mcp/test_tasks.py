@@ -473,6 +473,9 @@ async def test_task_completes_if_the_conversation_has_moved_on_without_it(
         while 'statusMessage' not in (found := await client.get(task)):
             await anyio.lowlevel.checkpoint()
         assert found['status'] == 'working'
+    working = served.state.runs.get(task)
+    if working is not None:
+        await working.wait()  # until then, the conversation is busy
     run = (await client.call('get_run', run=task, wait_seconds=0))['structuredContent']
     await client.wait((await client.call('run', prompt='Hi', conversation=run['conversation']))['taskId'])
     found = await client.get(task)
