@@ -39,6 +39,7 @@ from pydantic_deep_backends.tracking import OmittedFile
 
 from ._conversation import VersionedConversation
 from ._instructions_check import InstructionsWarning
+from ._run_options import external_tools_of
 from ._subagent_threads import SubagentThread, ThreadEvent, attempt_ids
 from ._turn_options import TurnOptions
 from ._version import AgentVersion, Lineage, TurnStream
@@ -111,6 +112,7 @@ __all__ = (
     'WorkspaceReplacedError',
     'ancestors',
     'attempt_ids',
+    'external_tools_of',
     'has_moved_on',
     'replaced_messages',
     'runs_commands',

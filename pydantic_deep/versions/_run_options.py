@@ -87,6 +87,11 @@ def load_options(run: RunRecord) -> RunOptions:
     return RunOptions.load(run.options)
 
 
+def external_tools_of(run: RunRecord) -> Sequence[ToolDefinition]:
+    """Return the external tools of a run; see `TurnOptions.external_tools`."""
+    return load_options(run).external_tools or ()
+
+
 def json_settings(settings: ModelSettings | None) -> dict[str, JsonValue]:
     """Return the settings that JSON can represent."""
     dumped: dict[str, JsonValue] = {}

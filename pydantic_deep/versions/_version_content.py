@@ -29,7 +29,7 @@ from pydantic_deep_backends.tracking import OmittedFile
 
 from ._frozen_json import FrozenJson, freeze
 from ._messages import decode_messages, load_history
-from ._run_options import load_options
+from ._run_options import external_tools_of
 from ._session import DepsT, OutputT, Session
 from ._settings import load_agent_instructions, load_instructions, load_settings
 from ._subagent_threads import SubagentThread, attempt_ids, load_requests, load_subagents
@@ -318,7 +318,7 @@ class VersionContent(Generic[DepsT, OutputT]):
     async def external_tools(self) -> Sequence[ToolDefinition]:
         """Return the external tools of the turn that created the version; see `TurnOptions.external_tools`."""
         run = None if self.run_id is None else await self._session.store.run(self.run_id)
-        return () if run is None else load_options(run).external_tools or ()
+        return () if run is None else external_tools_of(run)
 
     async def subagents(self, *, whole_conversation: bool = False) -> Sequence[SubagentThread]:
         """Return the delegations of its turn as a tree: each thread contains the threads that it delegated to.

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 from pydantic_ai.messages import ModelRequest, ToolReturnPart
 
-from pydantic_deep._messages.call_ids import unescape_call_id
-from pydantic_deep.approvals import Decision, Deny, Respond
+from pydantic_deep.approvals import Decision
 from pydantic_deep.server.access._ownership import Access, ServedVersion
 from pydantic_deep.server.http._errors import ServerError
 from pydantic_deep.server.runs._server_run import ServerRun
@@ -65,11 +64,8 @@ async def resume_with_results(
                 f'The call {record.id} of {record.tool_name!r} needs a decision. Send it as the result of '
                 '`approval_required`.',
             )
-        answers[record.id] = Deny(result.text) if result.is_error else Respond(result.content)
-        outcome = 'failed' if result.is_error else 'success'
-        parts.append(
-            ToolReturnPart(record.tool_name, result.content, unescape_call_id(record.pending_id), outcome=outcome)
-        )
+        answers[record.id] = result.decision
+        parts.append(result.part(record.tool_name, record.pending_id))
     answered = [record for record in records if record.id in answers]
     missing = [each for each in records if each.status == 'pending' and each not in answered]
     ids = [each.id for each in missing if is_client_call(each, names)]

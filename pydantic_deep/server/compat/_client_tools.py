@@ -14,7 +14,10 @@ from typing import Any, Final, Literal, TypeAlias, cast
 
 from pydantic import JsonValue
 from pydantic_ai import ToolDefinition
+from pydantic_ai.messages import ToolReturnPart
 
+from pydantic_deep._messages.call_ids import unescape_call_id
+from pydantic_deep.approvals import Decision, Deny, Respond
 from pydantic_deep.server.http._errors import ServerError
 
 APPROVAL_TOOL: Final = 'approval_required'
@@ -58,6 +61,21 @@ class ClientResult:
     def text(self) -> str:
         """The result as text."""
         return self.content if isinstance(self.content, str) else json.dumps(self.content, ensure_ascii=False)
+
+    @property
+    def decision(self) -> Decision:
+        """The answer to the pending call."""
+        return Deny(self.text) if self.is_error else Respond(self.content)
+
+    def part(self, tool: str, pending_id: str) -> ToolReturnPart:
+        """Return the result as a part of the history.
+
+        Args:
+            tool: The name of the tool.
+            pending_id: The id of the pending call.
+        """
+        outcome = 'failed' if self.is_error else 'success'
+        return ToolReturnPart(tool, self.content, unescape_call_id(pending_id), outcome=outcome)
 
 
 @dataclass(frozen=True, kw_only=True)

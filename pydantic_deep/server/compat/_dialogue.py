@@ -111,6 +111,11 @@ def invalid_request(message: str) -> ServerError:
     return ServerError('invalid', message)
 
 
+def count_answered(roles: Iterable[str]) -> int:
+    """Return the number of messages up to the last one of the assistant, by the roles of all messages."""
+    return max((number for number, role in enumerate(roles, start=1) if role == 'assistant'), default=0)
+
+
 def merge_messages(messages: Iterable[DialogueMessage]) -> list[DialogueMessage]:
     """Join consecutive messages of the same role, and drop empty ones."""
     merged: list[DialogueMessage] = []
@@ -156,9 +161,7 @@ def build_dialogue(
             result contains more than text.
     """
     messages = [*messages]
-    answered = max(
-        (number for number, message in enumerate(messages, start=1) if message.role == 'assistant'), default=0
-    )
+    answered = count_answered(message.role for message in messages)
     prompt = tuple(piece for message in messages[answered:] for piece in message.content)
     calls = messages[answered - 1].calls if answered else ()
     results = with_call_ids([result for message in messages[answered:] for result in message.results], calls)

@@ -57,7 +57,7 @@ async def list_google_models(access: Runner) -> dict[str, JsonValue]:
     summary='Get an agent as a model',
     responses={**_example(google_model('analyst')), **_ERRORS},
 )
-async def readgoogle_model(agent: str, access: Runner) -> dict[str, JsonValue]:
+async def read_google_model(agent: str, access: Runner) -> dict[str, JsonValue]:
     """Requires the scope `run`."""
     access.model(agent)
     return google_model(agent)

@@ -16,7 +16,6 @@ from starlette.responses import Response
 from pydantic_deep.server.http._errors import describe_errors
 from pydantic_deep.server.http._json_route import JsonRoute
 from pydantic_deep.server.runs._event_stream import FRAME_SCHEMA
-from pydantic_deep.server.runs._renderings import Rendering
 from pydantic_deep.server.ui._ag_ui import AG_UI, AgUiRequest, parse_ag_ui_request, place_in_ag_ui, render_ag_ui
 from pydantic_deep.server.ui._turns import start_thread_run, tail_after, tail_run, tail_thread
 from pydantic_deep.server.ui._vercel import (
@@ -89,10 +88,6 @@ _VERCEL_DECISION: dict[str, Any] = {
 }
 
 
-def _render_vercel(answer_id: str) -> Rendering:
-    return render_vercel(answer_id=answer_id)
-
-
 @router.post('/ag-ui/{agent}', summary='AG-UI: continue a thread', response_class=Response, responses=_AG_UI_RESPONSES)
 async def run_ag_ui(
     agent: str,
@@ -112,11 +107,11 @@ async def run_ag_ui(
     answers. The plan is the shared state. Other events are custom events: `pydantic-deep.file` and
     `pydantic-deep.status`.
     """
+    render = render_ag_ui(access.agent(agent), body.thread_id, body.run_id)
     if last_event_id:
-        return await tail_after(access, AG_UI, lambda _: render_ag_ui(body.thread_id, body.run_id), last_event_id)
-    dialogue = parse_ag_ui_request(body)
-    renderings = {AG_UI: render_ag_ui(body.thread_id, body.run_id, dialogue)}
-    run = await start_thread_run(access, agent, body.thread_id, dialogue, renderings, place=place_in_ag_ui(body))
+        return await tail_after(access, AG_UI, render, last_event_id)
+    dialogue, place = parse_ag_ui_request(body), place_in_ag_ui(body)
+    run = await start_thread_run(access, agent, body.thread_id, dialogue, place=place, form=AG_UI, render=render)
     return tail_run(access.state, run, AG_UI)
 
 
@@ -128,7 +123,8 @@ async def run_ag_ui(
 )
 async def watch_ag_ui(agent: str, thread: str, access: Runner, last_event_id: LastEventId = None) -> Response:
     """Streams the active run from its beginning, or any run after the last event read. Several clients may watch."""
-    return await tail_thread(access, agent, thread, AG_UI, lambda _: render_ag_ui(thread), last_event_id)
+    render = render_ag_ui(access.agent(agent), thread)
+    return await tail_thread(access, agent, thread, AG_UI, render, last_event_id)
 
 
 @router.post(
@@ -153,11 +149,11 @@ async def run_vercel(
     transient, `data-status`.
     """
     if last_event_id:
-        response = await tail_after(access, VERCEL, _render_vercel, last_event_id)
+        response = await tail_after(access, VERCEL, render_vercel(access, agent), last_event_id)
     else:
-        dialogue = parse_vercel_request(body)
-        renderings = {VERCEL: render_vercel(dialogue)}
-        run = await start_thread_run(access, agent, body.id, dialogue, renderings, place=place_in_vercel(body))
+        dialogue, place = parse_vercel_request(body), place_in_vercel(body)
+        render = render_vercel(access, agent, continues_answer=not dialogue.prompt)
+        run = await start_thread_run(access, agent, body.id, dialogue, place=place, form=VERCEL, render=render)
         response = tail_run(access.state, run, VERCEL)
     response.headers.update(HEADER)
     return response
@@ -174,6 +170,6 @@ async def watch_vercel(agent: str, thread: str, access: Runner, last_event_id: L
 
     Several clients may watch.
     """
-    response = await tail_thread(access, agent, thread, VERCEL, _render_vercel, last_event_id)
+    response = await tail_thread(access, agent, thread, VERCEL, render_vercel(access, agent), last_event_id)
     response.headers.update(HEADER)
     return response

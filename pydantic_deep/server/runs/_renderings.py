@@ -17,7 +17,6 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from pydantic_deep.dispatch import TurnEvent as Event
 
-from ._run_log import RunLog
 from ._server_run import ServerRun
 
 _LOGGER = logging.getLogger('pydantic_deep')
@@ -29,24 +28,17 @@ LOG_EPOCH: Final = 'log'
 """The epoch of a rendering of a log, which has the same chunks in every process."""
 
 
-def render_log(run: ServerRun, name: str, render: Rendering, events: AsyncIterator[Any], group: TaskGroup) -> None:
-    """Start to render the log of a run, unless the run is rendered already.
-
-    Args:
-        run: The run.
-        name: The name of the rendering.
-        render: Encodes the events.
-        events: The events in the log.
-        group: The task group of the server.
-    """
-    if name not in run.renderings:
-        run.renderings[name] = RunLog(epoch=LOG_EPOCH)
-        group.start_soon(_append_chunks, run, name, render(run.id, events))
-
-
-async def _append_chunks(
+async def append_chunks(
     run: ServerRun, name: str, chunks: AsyncIterator[bytes], failure: Callable[[], BaseException | None] = lambda: None
 ) -> None:
+    """Append the chunks of a rendering to its log, and close the log.
+
+    Args:
+        run: The run, which has the log.
+        name: The name of the rendering.
+        chunks: The chunks.
+        failure: Returns the error of the run, which the chunks may raise again.
+    """
     log = run.renderings[name]
     try:
         async for chunk in chunks:
@@ -89,7 +81,7 @@ class RenderingTask:
 
     async def _render(self, name: str, run: ServerRun, render: Rendering) -> None:
         try:
-            await _append_chunks(run, name, render(run.id, self._events()), lambda: self._failure)
+            await append_chunks(run, name, render(run.id, self._events()), lambda: self._failure)
         finally:
             self._receiver.close()
 

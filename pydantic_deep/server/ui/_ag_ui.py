@@ -7,7 +7,7 @@ history, state and context. The id of the last answer is the place that new mess
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Collection
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Literal
 
@@ -27,12 +27,14 @@ from pydantic_ai.messages import FunctionToolResultEvent
 from pydantic_ai.ui.ag_ui import AGUIEventStream
 
 from pydantic_deep.approvals import Approve, Decision, Deny, Edit, Respond
+from pydantic_deep.server._agents import ServedAgent
 from pydantic_deep.server.compat._client_tools import ClientResult, client_tool, client_tools
 from pydantic_deep.server.compat._dialogue import (
     Content,
     Dialogue,
     DialogueMessage,
     build_dialogue,
+    count_answered,
     file_from_base64,
     file_from_url,
     invalid_request,
@@ -40,7 +42,8 @@ from pydantic_deep.server.compat._dialogue import (
 from pydantic_deep.server.runs._renderings import Event, Rendering
 from pydantic_deep.streaming import Approval, ApprovalRequiredEvent, StreamEvent, TodosEvent, ToolResultEvent
 
-from ._extra_events import ExtraEvents, MessageIds, PublicError, approval_details, call_id_of, event_fields
+from ._extra_events import ExtraEvents, PublicError, approval_details, call_id_of, event_fields
+from ._run_stream import RunStream
 from ._turns import Place
 
 AG_UI: Final = 'ag-ui'
@@ -142,7 +145,7 @@ def parse_ag_ui_request(body: AgUiRequest) -> Dialogue:
     Raises:
         ServerError: The request has an unsupported option, or neither a prompt nor a decision.
     """
-    answered = _answered(body)
+    answered = count_answered(message.role for message in body.messages)
     new = [message for message in body.messages[answered:] if message.role in ('user', 'tool')]
     declared = [client_tool(tool.name, description=tool.description, parameters=tool.parameters) for tool in body.tools]
     return build_dialogue(
@@ -156,15 +159,8 @@ def parse_ag_ui_request(body: AgUiRequest) -> Dialogue:
 
 def place_in_ag_ui(body: AgUiRequest) -> Place:
     """Return where the new messages of a request continue its thread: after the last answer."""
-    answered = _answered(body)
+    answered = count_answered(message.role for message in body.messages)
     return Place(answer_id=body.messages[answered - 1].id if answered else None)
-
-
-def _answered(body: AgUiRequest) -> int:
-    """Return the number of messages up to the last answer."""
-    return max(
-        (number for number, message in enumerate(body.messages, start=1) if message.role == 'assistant'), default=0
-    )
 
 
 def _message(message: AgUiMessage) -> DialogueMessage:
@@ -176,26 +172,17 @@ def _message(message: AgUiMessage) -> DialogueMessage:
     return DialogueMessage(role='user', results=(result,))
 
 
-def render_ag_ui(thread_id: str, run_id: str | None = None, dialogue: Dialogue | None = None) -> Rendering:
+def render_ag_ui(agent: ServedAgent, thread_id: str, run_id: str | None = None) -> Rendering:
     """Return a rendering of a run as AG-UI events, one frame each, with the ids of the client.
 
     Args:
+        agent: The agent of the run.
         thread_id: The client's id of the thread.
         run_id: The client's id of the request; by default, the id of the run.
-        dialogue: The request.
     """
-    tools = frozenset(tool.name for tool in (dialogue and dialogue.tools.tools) or ())
-    results = frozenset(result.id for result in (dialogue and dialogue.results) or ())
 
     async def render(id: str, events: AsyncIterator[Event]) -> AsyncGenerator[bytes]:
-        stream = _AgUiStream(
-            thread_id=thread_id,
-            run_id=run_id or id,
-            message_id=f'{id}.0',
-            id=id,
-            client_tools=tools,
-            client_results=results,
-        )
+        stream = _AgUiStream(agent=agent, id=id, thread_id=thread_id, run_id=run_id or id, message_id=f'{id}.0')
         async for event in stream.transform_stream(events):
             yield stream.encode_event(event).encode()
 
@@ -203,18 +190,14 @@ def render_ag_ui(thread_id: str, run_id: str | None = None, dialogue: Dialogue |
 
 
 @dataclass(kw_only=True)
-class _AgUiStream(MessageIds, AGUIEventStream[Any, Any]):
+class _AgUiStream(RunStream, AGUIEventStream[Any, Any]):
     """pydantic-ai's stream with extra events and pending calls of subagents, and without secrets in errors."""
 
-    client_tools: Collection[str] = ()
-    """The tools of the client, whose calls are not interrupts."""
-    client_results: Collection[str | None] = ()
-    """The calls whose results the client has sent, and has already."""
     extra_events: ExtraEvents = field(default_factory=ExtraEvents)
     approvals: list[Approval] = field(default_factory=list[Approval])
 
     async def handle_function_tool_result(self, event: FunctionToolResultEvent) -> AsyncIterator[BaseEvent]:
-        if event.part.tool_call_id not in self.client_results:
+        if event.part.tool_call_id not in (await self.calls()).client_results:  # which the client has already
             async for base_event in super().handle_function_tool_result(event):
                 yield base_event
 
@@ -223,7 +206,8 @@ class _AgUiStream(MessageIds, AGUIEventStream[Any, Any]):
             yield base_event
         for extra in self.extra_events.translate(event):
             if isinstance(extra, ApprovalRequiredEvent):
-                self.approvals = [each for each in extra.approvals if each.path or each.tool not in self.client_tools]
+                tools = (await self.calls()).client_tools  # a call of the client ends the run, and is no interrupt
+                self.approvals = [each for each in extra.approvals if each.path or each.tool not in tools]
             elif not isinstance(extra, ToolResultEvent):
                 yield _event_of(extra)
 

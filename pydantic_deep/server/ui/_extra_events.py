@@ -52,22 +52,6 @@ class PublicError(Exception):
         return error if isinstance(error, PublicError) else cls(describe_failure(error))
 
 
-@dataclass(kw_only=True)
-class MessageIds:
-    """Part of a stream: the ids of its messages name our run, and are the same in every process."""
-
-    id: str
-    """The id of the run."""
-    messages: int = 0
-    """The number of messages so far."""
-
-    def new_message_id(self) -> str:
-        """Return an id that no other message has."""
-        self.messages += 1
-        self.message_id = f'{self.id}.{self.messages}'
-        return self.message_id
-
-
 @dataclass(frozen=True)
 class LoggedEvent:
     """An event from the log of a run, in a stream of events of pydantic-ai."""

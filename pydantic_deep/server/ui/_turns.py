@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
-from pydantic_ai.messages import ToolReturnPart
 from starlette.responses import Response, StreamingResponse
 
 from pydantic_deep._checks import check_names
 from pydantic_deep._messages.call_ids import unescape_call_id
-from pydantic_deep.approvals import Decision, Deny, PendingApproval, Respond
+from pydantic_deep.approvals import PendingApproval
 from pydantic_deep.server._run_start import refuse_if_running, start_run
 from pydantic_deep.server._state import ServerState
-from pydantic_deep.server._turn_task import find_first_run, load_task
+from pydantic_deep.server._turn_task import load_task
 from pydantic_deep.server.access._ownership import Access, AuthorizedConversation, ServedVersion
 from pydantic_deep.server.compat._client_results import with_results
 from pydantic_deep.server.compat._client_tools import ClientResult
 from pydantic_deep.server.compat._dialogue import NOTHING_NEW, Dialogue, invalid_request, prompt_of
 from pydantic_deep.server.http._errors import ServerError, not_found
 from pydantic_deep.server.runs._event_stream import HEADERS, log_frames, no_more_events, parse_position
-from pydantic_deep.server.runs._renderings import LOG_EPOCH, Rendering, render_log
+from pydantic_deep.server.runs._renderings import LOG_EPOCH, Rendering, append_chunks
+from pydantic_deep.server.runs._run_log import RunLog
 from pydantic_deep.server.runs._server_run import ServerRun
 from pydantic_deep.server.runs._stored_runs import active_queued_runs
 from pydantic_deep.store import VersionFilter, VersionNotFoundError, VersionRecord
@@ -46,9 +46,10 @@ async def start_thread_run(
     agent: str,
     thread: str,
     dialogue: Dialogue,
-    renderings: Mapping[str, Rendering],
     *,
     place: Place,
+    form: str,
+    render: Rendering,
 ) -> ServerRun:
     """Start the run that a client requests, from the version that its thread shows.
 
@@ -57,8 +58,9 @@ async def start_thread_run(
         agent: The name of the agent.
         thread: The client's id of the thread.
         dialogue: The prompt, the decisions, or the results of external calls. Earlier messages are ignored.
-        renderings: The renderings of the run, by name.
         place: Where a prompt continues the thread.
+        form: The name of the rendering.
+        render: Renders the run.
 
     Raises:
         ServerError: The caller lacks a scope, no run can start now, a decision does not match a pending approval, or
@@ -77,9 +79,9 @@ async def start_thread_run(
     if head is not None and dialogue.results:
         results = await _external_results(access, head, dialogue.results)
         if dialogue.prompt and len(results) == len(head.pending):
-            version = await with_results(access, head, [_return_of(call, result) for call, result in results])
+            version = await with_results(access, head, [result.part(call.tool, call.id) for call, result in results])
         elif not dialogue.prompt:
-            answers = {**answers, **{call.id: _decision_of(result) for call, result in results}}
+            answers = {**answers, **{call.id: result.decision for call, result in results}}
     if not answers and not dialogue.prompt:
         raise invalid_request(NOTHING_NEW)
     is_prompt = version is head and not answers
@@ -91,11 +93,10 @@ async def start_thread_run(
         answers=answers,
         external_tools=dialogue.tools.tools,
     )
-    here = None if access.state.hands_over else renderings
+    here = None if access.state.hands_over else {form: render}
     async with _head_at(access, version if is_prompt else None, head):
         run = await start_run(access, version, options, session_id=thread, renderings=here)
-    for form, render in renderings.items():
-        render_log(run, form, render, logged_events(run), access.state.runs.tasks)
+    _render_here(access.state, run, form, render)
     await run.begun.wait()
     return run
 
@@ -131,15 +132,6 @@ async def _external_results(
     if not access.has('approve') and any(call.tool not in declared for call, _ in given):
         raise ServerError('forbidden', 'The result of a tool of the agent requires a key with the scope `approve`.')
     return given
-
-
-def _decision_of(result: ClientResult) -> Decision:
-    return Deny(result.text) if result.is_error else Respond(result.content)
-
-
-def _return_of(call: PendingApproval, result: ClientResult) -> ToolReturnPart:
-    outcome = 'failed' if result.is_error else 'success'
-    return ToolReturnPart(call.tool, result.content, unescape_call_id(call.id), outcome=outcome)
 
 
 async def _version_to_continue(
@@ -184,7 +176,7 @@ async def _last_of_turn(access: Access, record: VersionRecord) -> VersionRecord:
 
 
 async def tail_thread(
-    access: Access, agent: str, thread: str, form: str, render: Callable[[str], Rendering], last_event_id: str | None
+    access: Access, agent: str, thread: str, form: str, render: Rendering, last_event_id: str | None
 ) -> Response:
     """Return a response that streams the active run of a thread from its beginning, or 204 if there is none.
 
@@ -193,7 +185,7 @@ async def tail_thread(
         agent: The name of the agent.
         thread: The client's id of the thread.
         form: The name of the rendering.
-        render: Returns a rendering of a run that is not rendered here yet, by the id of the first run of its turn.
+        render: Renders the run if it is not rendered here yet.
         last_event_id: The id of the last event that the client read, of a run that may have ended.
     """
     own = await find_thread(access, agent, thread)
@@ -206,17 +198,18 @@ async def tail_thread(
     run = (await access.run(active[0])).local if active else None
     if run is None:
         return no_more_events()
-    await _render_here(access.state, run, form, render)
+    _render_here(access.state, run, form, render)
     return tail_run(access.state, run, form)
 
 
-async def _render_here(state: ServerState, run: ServerRun, form: str, render: Callable[[str], Rendering]) -> None:
+def _render_here(state: ServerState, run: ServerRun, form: str, render: Rendering) -> None:
+    """Render the log of a run, unless the run is rendered here already."""
     if form not in run.renderings:
-        rendering = render(await find_first_run(state, run.id))
-        render_log(run, form, rendering, logged_events(run), state.runs.tasks)
+        run.renderings[form] = RunLog(epoch=LOG_EPOCH, memory_bytes=state.settings.log_memory_bytes)
+        state.runs.tasks.start_soon(append_chunks, run, form, render(run.id, logged_events(run)))
 
 
-async def tail_after(access: Access, form: str, render: Callable[[str], Rendering], last_event_id: str) -> Response:
+async def tail_after(access: Access, form: str, render: Rendering, last_event_id: str) -> Response:
     """Return a response that resumes the stream of a run, or 204 if there are no more events.
 
     Raises:
@@ -226,7 +219,7 @@ async def tail_after(access: Access, form: str, render: Callable[[str], Renderin
     run = (await access.run(id)).local
     position = parse_position(last_event_id, id)
     if run is not None and position is not None and position.epoch == LOG_EPOCH:
-        await _render_here(access.state, run, form, render)
+        _render_here(access.state, run, form, render)
     log = None if run is None else run.renderings.get(form)
     if (
         run is None

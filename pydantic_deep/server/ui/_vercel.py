@@ -26,12 +26,15 @@ from pydantic_ai.ui.vercel_ai.response_types import (
 )
 
 from pydantic_deep.approvals import Approve, Decision, Deny
+from pydantic_deep.server._turn_task import find_first_run
+from pydantic_deep.server.access._ownership import Access
 from pydantic_deep.server.compat._client_tools import ClientResult
 from pydantic_deep.server.compat._dialogue import (
     Content,
     Dialogue,
     DialogueMessage,
     build_dialogue,
+    count_answered,
     file_from_url,
 )
 from pydantic_deep.server.runs._renderings import Event, Rendering
@@ -42,12 +45,12 @@ from ._extra_events import (
     PASSING_EVENTS,
     ExtraEvents,
     LoggedEvent,
-    MessageIds,
     PublicError,
     approval_details,
     call_id_of,
     event_fields,
 )
+from ._run_stream import RunStream, shortened_id
 from ._turns import Place
 
 VERCEL: Final = 'vercel'
@@ -136,7 +139,7 @@ def parse_vercel_request(body: VercelRequest) -> Dialogue:
     Raises:
         ServerError: The request has an unsupported option, or neither a prompt nor a decision.
     """
-    answered = _answered(body)
+    answered = count_answered(message.role for message in body.messages)
     new = [message for message in body.messages[answered:] if message.role == 'user']
     last = body.messages[-1:]
     results = [result for message in last if message.role == 'assistant' for result in _results(message)]
@@ -152,37 +155,27 @@ def parse_vercel_request(body: VercelRequest) -> Dialogue:
 
 def place_in_vercel(body: VercelRequest) -> Place:
     """Return where the new messages of a request continue its chat: before an edited one, or else at the end."""
-    answered = _answered(body)
+    answered = count_answered(message.role for message in body.messages)
     is_edited = body.trigger == 'regenerate-message' or (
         body.messages[answered:] != [] and body.message_id == body.messages[-1].id
     )
     return Place(answer_id=body.messages[answered - 1].id if is_edited and answered else None, is_edited=is_edited)
 
 
-def _answered(body: VercelRequest) -> int:
-    """Return the number of messages up to the last answer."""
-    return max(
-        (number for number, message in enumerate(body.messages, start=1) if message.role == 'assistant'), default=0
-    )
-
-
-def render_vercel(answered: Dialogue | None = None, *, answer_id: str | None = None) -> Rendering:
+def render_vercel(access: Access, agent: str, *, continues_answer: bool = False) -> Rendering:
     """Return a rendering of a run as a UI message stream, one frame per chunk.
 
     Args:
-        answered: The request of the client, if it is known. The calls that it decides end in this run.
-        answer_id: The id of the answer; by default, the id of the run, unless it continues an answer of the client.
+        access: The access of the caller.
+        agent: The name of the agent.
+        continues_answer: Whether the client continues its last answer, whose id remains. By default, the answer has the id
+            of the first run of its turn.
     """
-    answered = answered or Dialogue()
-    continues_answer = bool(answered.decisions or (answered.results and not answered.prompt))
+    served = access.agent(agent)
 
     async def render(id: str, events: AsyncIterator[Event]) -> AsyncGenerator[bytes]:
-        stream = _VercelStream(
-            sdk_version=_SDK_VERSION,
-            id=id,
-            ids={_outer_and_inner_id(id): id for id in answered.decisions},
-            server_message_id=answer_id or (None if continues_answer else id),
-        )
+        answer_id = None if continues_answer else await find_first_run(access.state, id)
+        stream = _VercelStream(agent=served, id=id, sdk_version=_SDK_VERSION, server_message_id=answer_id)
         async for chunk in stream.transform_stream(events):
             yield stream.encode_event(chunk).encode()
 
@@ -190,13 +183,10 @@ def render_vercel(answered: Dialogue | None = None, *, answer_id: str | None = N
 
 
 @dataclass(kw_only=True)
-class _VercelStream(MessageIds, VercelAIEventStream[Any, Any]):
+class _VercelStream(RunStream, VercelAIEventStream[Any, Any]):
     """pydantic-ai's stream with extra events and pending calls of subagents, and without secrets in errors."""
 
     extra_events: ExtraEvents = field(default_factory=ExtraEvents)
-    ids: dict[str, str] = field(default_factory=dict[str, str])
-    """The answered approvals, keyed by the ids that tool results of subagents have."""
-
     finish_reason: FinishReason = None
     """Why the answer ended, from the log of a run."""
 
@@ -206,7 +196,7 @@ class _VercelStream(MessageIds, VercelAIEventStream[Any, Any]):
         if isinstance(event, LoggedEvent) and isinstance(event.event, EndEvent):
             self.finish_reason = _FINISH_REASONS[event.event.finish_reason]
         for extra in self.extra_events.translate(event):
-            for chunk in self._chunks_of(extra):
+            for chunk in await self._chunks_of(extra):
                 yield chunk
 
     async def handle_run_result(self, event: AgentRunResultEvent[Any]) -> AsyncIterator[BaseChunk]:
@@ -224,12 +214,12 @@ class _VercelStream(MessageIds, VercelAIEventStream[Any, Any]):
         async for chunk in super().on_error(PublicError.of(error)):
             yield chunk
 
-    def _chunks_of(self, event: StreamEvent) -> list[BaseChunk]:
+    async def _chunks_of(self, event: StreamEvent) -> list[BaseChunk]:
         match event:
             case ApprovalRequiredEvent():
                 return [chunk for approval in event.approvals for chunk in _chunks_of_approval(approval)]
             case ToolResultEvent():
-                id = self.ids.pop(_outer_and_inner_id(event.id), None)
+                id = (await self.calls()).subagent_calls.get(shortened_id(event.id))
                 return [] if id is None else [_chunk_of_result(id, event)]
             case _:
                 is_plan, is_passing = isinstance(event, TodosEvent), isinstance(event, PASSING_EVENTS)
@@ -261,12 +251,6 @@ def _chunk_of_result(id: str, result: ToolResultEvent) -> BaseChunk:
             return ToolOutputAvailableChunk(tool_call_id=id, output=result.content)
         case _:
             return ToolOutputErrorChunk(tool_call_id=id, error_text=result.content)
-
-
-def _outer_and_inner_id(id: str) -> str:
-    """Return the first and the last part of an id, which events of subagents contain."""
-    parts = id.split('/')
-    return f'{parts[0]}/{parts[-1]}'
 
 
 def _decisions(message: VercelMessage) -> list[tuple[str, Decision]]:

@@ -121,12 +121,28 @@ async def test_pending_call_of_a_worker_is_answered_at_another_server(fleet: Fle
 
 
 async def test_tool_of_the_client_is_called_by_a_worker(fleet: Fleet):
+    """A server that has not received the result knows from the store that the client has it, so the ids are the same."""
     async with fleet.worker():
         first = await run(fleet.first, asked('pick red', tools=[PICK]))
-        second = await run(fleet.second, asked('pick red', *picked(first, content='red'), tools=[PICK]))
+        body = asked('pick red', *picked(first, content='red'), tools=[PICK])
+        second = await fleet.second.post('/ag-ui/writer', json=body)
+        frames = frames_in(second.content)
+        last = {'last-event-id': str(frames[0].id)}
+        rest = await fleet.first.get('/ag-ui/writer/t/stream', headers=last)
 
     assert first[-1].outcome.type == 'success'
-    assert text_of(second) == 'Done: red'
+    assert text_of(events_in(second.content)) == 'Done: red'
+    assert [frame.id for frame in frames_in(rest.content)] == [frame.id for frame in frames[1:]]
+
+
+async def test_paused_run_with_a_tool_of_the_client_is_no_interrupt_at_another_server(fleet: Fleet):
+    """A watcher does not have the request that declared the tool."""
+    async with fleet.worker():
+        posted = await fleet.first.post('/ag-ui/careful', json=asked('both red', tools=[PICK]))
+        last = {'last-event-id': str(frames_in(posted.content)[0].id)}
+        watched = await fleet.second.get('/ag-ui/careful/t/stream', headers=last)
+
+    assert [call.metadata['tool'] for call in interrupts_of(events_in(watched.content))] == ['write_file']
 
 
 async def test_stream_of_a_run_is_watched_and_resumed_at_another_server(fleet: Fleet, gate: Gate):
