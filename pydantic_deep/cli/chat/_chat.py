@@ -16,7 +16,7 @@ from pydantic_deep.cli.approvals._prompter import ApprovalPrompter
 from pydantic_deep.cli.history._reader import VersionReader
 from pydantic_deep.cli.history._store import store_label
 from pydantic_deep.cli.render._ids import short_id
-from pydantic_deep.cli.render._terminal_text import escape_invisible, first_line
+from pydantic_deep.cli.render._terminal_text import escape_invisible, first_line_of_prose
 from pydantic_deep.cli.turn._conversation import Conversation
 from pydantic_deep.cli.turn._turn_presenter import decider_for
 
@@ -82,7 +82,9 @@ def create_completer(conversation: Conversation, environment: Environment) -> Ch
             catalog = await conversation.runtime.skills.catalog()
         except UserError:
             return []  # `/skills` reports it
-        return [Name(skill.name, first_line(skill.description, MAX_CHARS)) for skill in catalog.skills.values()]
+        return [
+            Name(skill.name, first_line_of_prose(skill.description, MAX_CHARS)) for skill in catalog.skills.values()
+        ]
 
     async def versions() -> list[Name]:
         return await version_names(VersionReader(revisions=conversation.revisions))

@@ -16,7 +16,7 @@ from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli.history._reader import VersionReader
 from pydantic_deep.cli.render._ids import HEAD, short_id
 from pydantic_deep.cli.render._log import summarize
-from pydantic_deep.cli.render._terminal_text import first_line
+from pydantic_deep.cli.render._terminal_text import first_line_of_prose
 from pydantic_deep.cli.turn._providers import list_providers
 
 from ._verbs import VerbTable
@@ -136,7 +136,7 @@ async def version_names(reader: VersionReader) -> list[Name]:
     A branch is that of the conversation of `HEAD`, if that has one of this name.
     """
     page = await reader.log(limit=MAX_NAMES)
-    about = {version.id: first_line(summarize(version), MAX_CHARS) for version in page.versions}
+    about = {version.id: first_line_of_prose(summarize(version), MAX_CHARS) for version in page.versions}
     branches: dict[str, str] = {}
     for version in sorted(page.versions, key=lambda version: version.conversation_id in page.titles):
         branches.setdefault(version.branch, about[version.id])

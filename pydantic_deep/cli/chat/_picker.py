@@ -13,7 +13,7 @@ from rich.text import Text
 from pydantic_deep.cli.history._reader import VersionReader
 from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.cli.render._log import PROMPT_CHARS, branch_label, describe_age, summarize
-from pydantic_deep.cli.render._terminal_text import first_line
+from pydantic_deep.cli.render._terminal_text import first_line, first_line_of_prose
 from pydantic_deep.cli.render._wrapping import print_truncated
 from pydantic_deep.views import Version
 
@@ -101,5 +101,5 @@ def _entry_line(number: int, entry: ConversationEntry) -> Text:
         (f' {describe_age(version.created_at, datetime.now(UTC))}', 'dim'),
         (f' ({first_line(entry.label, PROMPT_CHARS)})', 'green'),
         (' pending' if version.is_pending else '', 'bold yellow'),
-        f'  {first_line(entry.title, PROMPT_CHARS)}',
+        f'  {first_line_of_prose(entry.title, PROMPT_CHARS)}',
     )

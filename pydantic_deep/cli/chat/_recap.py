@@ -7,7 +7,7 @@ from rich.text import Text
 
 from pydantic_deep.cli.history._reader import VersionReader
 from pydantic_deep.cli.render._markdown import markdown_lines
-from pydantic_deep.cli.render._terminal_text import escape_invisible, first_line
+from pydantic_deep.cli.render._terminal_text import escape_prose, first_line_of_prose
 from pydantic_deep.cli.render._wrapping import print_truncated
 from pydantic_deep.store import VersionRecord
 from pydantic_deep.views import stored_output_text
@@ -44,7 +44,7 @@ async def print_recap(console: Console, reader: VersionReader, record: VersionRe
         console.print(Text('… 1 earlier turn' if earlier == 1 else f'… {earlier} earlier turns', 'dim'))
     for version in shown:
         prompt = 'continued without a prompt' if version.prompt is None else version.prompt
-        print_truncated(console, Text(f'> {first_line(prompt, PROMPT_CHARS)}', 'dim'))
+        print_truncated(console, Text(f'> {first_line_of_prose(prompt, PROMPT_CHARS)}', 'dim'))
     output = stored_output_text(turns[-1]) if turns else None
     if output:
         _print_beginning(console, output)
@@ -55,7 +55,7 @@ def _print_beginning(console: Console, output: str) -> None:
     if console.is_terminal:
         lines = markdown_lines(console, output)
     else:
-        lines = [Text(escape_invisible(line)) for line in output.strip().split('\n')]
+        lines = [Text(escape_prose(line)) for line in output.strip().split('\n')]
     console.print()
     for line in lines[:ANSWER_LINES]:
         console.print(line, soft_wrap=True)

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli.render._tables import create_table
-from pydantic_deep.cli.render._terminal_text import escape_invisible, first_line
+from pydantic_deep.cli.render._terminal_text import escape_invisible, first_line_of_prose
 from pydantic_deep.skills import (
     BUNDLED_SKILLS,
     Skill,
@@ -208,7 +208,9 @@ def render_skill_table(listed: list[SkillRow]) -> Table:
     table = create_table('name', 'from', 'description')
     for row in listed:
         scope = row.skill.scope if row.is_trusted else f'{row.skill.scope}, untrusted'
-        table.add_row(Text(escape_invisible(row.skill.name)), scope, Text(first_line(row.skill.description, 200)))
+        table.add_row(
+            Text(escape_invisible(row.skill.name)), scope, Text(first_line_of_prose(row.skill.description, 200))
+        )
     return table
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from pydantic_deep.cli._metadata import DIRECTORY, conversation_title
 from pydantic_deep.cli.render._ids import HEAD, short_id
-from pydantic_deep.cli.render._terminal_text import first_line
+from pydantic_deep.cli.render._terminal_text import first_line_of_prose
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.store import Store, VersionFilter, VersionNotFoundError, VersionRecord
 from pydantic_deep.versions import workspace_key
@@ -178,4 +178,4 @@ class Revisions:
 
 def _describe_tip(record: VersionRecord) -> str:
     title = conversation_title(record)
-    return short_id(record.id) + (f' (“{first_line(title, 30)}”)' if title else '')
+    return short_id(record.id) + (f' (“{first_line_of_prose(title, 30)}”)' if title else '')

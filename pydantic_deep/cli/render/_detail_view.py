@@ -19,7 +19,7 @@ from pydantic_deep.views import Difference, StoredRequest, SubagentTree, ToolCal
 from ._diff import render_diff
 from ._event_lines import render_call, render_todos
 from ._ids import HEAD, short_id
-from ._terminal_text import escape_invisible, first_line, rich_text
+from ._terminal_text import escape_invisible, escape_prose, first_line_of_prose, rich_text
 
 LINE_CHARS = 200
 """Maximum number of characters of a text that is shown on one line."""
@@ -49,7 +49,7 @@ def render_details(details: VersionDetails, *, is_head: bool = False) -> Iterato
         'agent', details.agent if details.model is None else f'{details.agent}, {_requested_model(details)}'
     )
     if details.prompt is not None:
-        yield from _section('Prompt', escape_invisible(details.prompt))
+        yield from _section('Prompt', escape_prose(details.prompt))
     if details.tool_calls:
         yield _title_line('Calls')
         yield from (_call_line(call) for call in details.tool_calls)
@@ -58,7 +58,7 @@ def render_details(details: VersionDetails, *, is_head: bool = False) -> Iterato
         yield render_subagents(details.subagents)
     if details.output is not None:
         is_whole = details.state not in ('interrupted', 'failed')
-        yield from _section('Answer' if is_whole else 'Partial answer', escape_invisible(details.output))
+        yield from _section('Answer' if is_whole else 'Partial answer', escape_prose(details.output))
     if details.error is not None:
         yield from _section('Error', escape_invisible(details.error), 'red')
     if details.is_pending:
@@ -160,7 +160,7 @@ def _truncated_lines(text: str) -> list[str]:
 
 def _add_subagents(tree: Tree, subagents: Sequence[SubagentTree]) -> None:
     for node in subagents:
-        intent = first_line(node.intent, LINE_CHARS)
+        intent = first_line_of_prose(node.intent, LINE_CHARS)
         version = '' if node.version_id is None else f' {short_id(node.version_id)}'
         line = Text.assemble(
             (escape_invisible(node.subagent), 'magenta'), (version, 'yellow'), f' {node.state}', (f'  {intent}', 'dim')
@@ -225,4 +225,4 @@ def _state(version: VersionDetails) -> str:
 
 def _todo_lines(todos: Sequence[Todo], sign: str, style: str) -> Iterator[Text]:
     for todo in todos:
-        yield Text(f'{sign} {first_line(todo.content, LINE_CHARS)} ({todo.status})', style)
+        yield Text(f'{sign} {first_line_of_prose(todo.content, LINE_CHARS)} ({todo.status})', style)

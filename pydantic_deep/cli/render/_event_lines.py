@@ -31,7 +31,7 @@ from pydantic_deep.todos import Todo, TodoStatus
 
 from ._budget_amounts import render_amount
 from ._ids import short_id
-from ._terminal_text import escape_invisible, first_line, rich_text
+from ._terminal_text import escape_invisible, first_line, first_line_of_prose, rich_text
 
 MAX_PREVIEW_CHARS = 200
 """Maximum number of characters of an argument or a result. A terminal truncates them to its width."""
@@ -182,7 +182,7 @@ def summarize_result(text: str) -> str:
 def render_todos(todos: Sequence[Todo]) -> Text:
     """Return the plan, one line for each todo."""
     lines = [
-        Text(f'  {mark} {first_line(todo.content, MAX_PREVIEW_CHARS)}', style)
+        Text(f'  {mark} {first_line_of_prose(todo.content, MAX_PREVIEW_CHARS)}', style)
         for todo, mark, style in _marked_todos(todos)
     ]
     return Text('\n').join(lines)
@@ -200,7 +200,8 @@ def render_skills(catalog: SkillCatalog) -> list[Text]:
     """Return a line for each skill and for each diagnostic."""
     lines = [
         Text.assemble(
-            (f'/{escape_invisible(skill.name)}', 'bold'), f'  {first_line(skill.description, MAX_PREVIEW_CHARS)}'
+            (f'/{escape_invisible(skill.name)}', 'bold'),
+            f'  {first_line_of_prose(skill.description, MAX_PREVIEW_CHARS)}',
         )
         for skill in catalog.skills.values()
     ]

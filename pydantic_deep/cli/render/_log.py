@@ -13,7 +13,7 @@ from pydantic_deep.views import Version
 
 from ._graph import GraphNode, draw_graph
 from ._ids import HEAD, short_id
-from ._terminal_text import first_line
+from ._terminal_text import first_line, first_line_of_prose
 from ._wrapping import print_truncated
 
 PROMPT_CHARS = 200
@@ -102,7 +102,7 @@ def summarize(row: Version, *, is_alone: bool = False) -> str:
     if row.calls and not is_alone:
         return first_line(f'calls {", ".join(row.calls)}', PROMPT_CHARS)
     if row.prompt is not None:
-        return first_line(row.prompt, PROMPT_CHARS)
+        return first_line_of_prose(row.prompt, PROMPT_CHARS)
     if row.kind == 'edit' and row.state == 'interrupted' and not row.files_changed:
         return 'continued without answers'
     kinds = {
@@ -142,7 +142,7 @@ def branch_label(version: Version, titles: Mapping[str, str]) -> str:
     name, title = first_line(version.branch, BRANCH_CHARS), titles.get(version.conversation_id)
     if title is None:
         return name
-    return '' if title == summarize(version) else f'{name} of “{first_line(title, TITLE_CHARS)}”'
+    return '' if title == summarize(version) else f'{name} of “{first_line_of_prose(title, TITLE_CHARS)}”'
 
 
 def _refs(row: Version, tips: set[str], head_id: str | None, titles: Mapping[str, str]) -> Text:

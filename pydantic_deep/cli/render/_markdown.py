@@ -15,7 +15,7 @@ from rich.style import Style
 from rich.syntax import Syntax
 from rich.text import Text
 
-from ._terminal_text import escape_invisible
+from ._terminal_text import escape_prose
 from ._wrapping import wrapped_parts
 
 CODE_THEME = 'ansi_dark'
@@ -98,7 +98,7 @@ class AnswerMarkdown(Markdown):
         Args:
             text: The Markdown.
         """
-        super().__init__(escape_invisible(text), hyperlinks=False, code_theme=CODE_THEME)
+        super().__init__(escape_prose(text), hyperlinks=False, code_theme=CODE_THEME)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the rendered lines."""

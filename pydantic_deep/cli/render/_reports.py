@@ -9,12 +9,12 @@ from pydantic_deep.versions import UnversionedChangesError
 
 from ._ids import short_id
 from ._log import count_files, summarize
-from ._terminal_text import escape_invisible, first_line
+from ._terminal_text import escape_invisible, first_line_of_prose
 
 
 def describe_checkout(done: CheckoutReport) -> list[str]:
     """Return the lines that report a checkout or a rewind."""
-    lines = [f'HEAD is {short_id(done.version.id)}: {first_line(summarize(done.version), 60)}']
+    lines = [f'HEAD is {short_id(done.version.id)}: {first_line_of_prose(summarize(done.version), 60)}']
     if done.version.files_changed is None:
         lines.append('The version has no files; the directory is unchanged.')
     if done.edits is not None:

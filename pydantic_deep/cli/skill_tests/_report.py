@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from rich.table import Table
 from rich.text import Text
 
-from pydantic_deep.cli.render._terminal_text import escape_invisible, first_line
+from pydantic_deep.cli.render._terminal_text import escape_invisible, first_line, first_line_of_prose
 
 from ._costs import SkillTokens
 from ._runner import CaseRun
@@ -122,7 +122,7 @@ def _render_wrong(skill: SkillReport) -> Iterator[Text]:
     for id in dict.fromkeys(run.case.id for run in skill.runs if not run.passed):
         runs = [run for run in skill.runs if run.case.id == id]
         reasons = Counter(reason for run in runs for reason in _reasons(run))
-        prompt = first_line(runs[0].case.prompt, MAX_PROMPT_CHARS)
+        prompt = first_line_of_prose(runs[0].case.prompt, MAX_PROMPT_CHARS)
         yield Text(f'{escape_invisible(skill.name)}/{escape_invisible(id)}: {prompt}')
         for reason, count in reasons.items():
             often = f' ({count} of {len(runs)} runs)' if len(runs) > 1 else ''

@@ -28,7 +28,7 @@ from pydantic_deep.cli.render._event_lines import (
     render_usage,
 )
 from pydantic_deep.cli.render._markdown import AnswerMarkdown, markdown_blocks, split_blocks, tail_lines
-from pydantic_deep.cli.render._terminal_text import escape_invisible
+from pydantic_deep.cli.render._terminal_text import escape_invisible, escape_prose
 from pydantic_deep.cli.render._wrapping import print_truncated, print_wrapped
 from pydantic_deep.streaming import (
     Approval,
@@ -175,7 +175,7 @@ class ProgressDisplay:
         else:
             *lines, self._text = self._text.split('\n')
             for line in lines:
-                self._line(Text(escape_invisible(line)))
+                self._line(Text(escape_prose(line)))
 
     def _discard_void_text(self, event: RetriedEvent) -> None:
         """Discard the text of a failed attempt. In a chat, printed text remains and is declared void."""
@@ -201,7 +201,7 @@ class ProgressDisplay:
                 self._console.print()
             self._has_block = False
         elif self._text.strip():
-            self._line(Text(escape_invisible(self._text.strip('\n')), '' if self._shows_answer else 'italic'))
+            self._line(Text(escape_prose(self._text.strip('\n')), '' if self._shows_answer else 'italic'))
         self._text = ''
 
     def _print_block(self, block: str) -> None:

@@ -28,12 +28,8 @@ def protected_stdio() -> Generator[tuple[BinaryIO, BinaryIO]]:
 def protected_descriptors(stdin: int, stdout: int, stderr: int) -> Generator[tuple[BinaryIO, BinaryIO]]:
     """Do the same with other descriptors than those of the process."""
     kept = os.dup(stdin), os.dup(stdout)  # the files of the messages may be closed before the end
-    with (
-        os.fdopen(
-            os.dup(stdin), 'rb', buffering=0
-        ) as incoming,  # a thread that reads locks a buffer, which then cannot close
-        os.fdopen(os.dup(stdout), 'wb') as outgoing,
-    ):
+    # Input has no buffer: a thread that still reads would lock it, so that it could not be closed.
+    with os.fdopen(os.dup(stdin), 'rb', buffering=0) as incoming, os.fdopen(os.dup(stdout), 'wb') as outgoing:
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, stdin)
         os.close(nothing)

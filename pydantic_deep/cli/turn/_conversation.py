@@ -22,7 +22,7 @@ from pydantic_deep.cli._metadata import DIRECTORY, SESSION, SETTINGS, TITLE
 from pydantic_deep.cli.history._pending import can_finish
 from pydantic_deep.cli.history._revisions import Revisions
 from pydantic_deep.cli.render._ids import short_id
-from pydantic_deep.cli.render._terminal_text import first_line
+from pydantic_deep.cli.render._terminal_text import first_line_of_prose
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.store import ApprovalAnsweredError, Commit, Store, VersionNotFoundError, VersionRecord, new_id
@@ -204,7 +204,7 @@ class Conversation:
         Args:
             prompt: The prompt of the turn, which becomes the title of a new conversation or session.
         """
-        title = {TITLE: first_line(prompt, MAX_TITLE_CHARS)}
+        title = {TITLE: first_line_of_prose(prompt, MAX_TITLE_CHARS)}
         if self.tip is None:
             self.tip = await self._create({**self.metadata, **title})
         elif self.tip.id == self.unfinished_version_id:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pydantic_deep.cli.render._terminal_text import escape_invisible, first_line
+from pydantic_deep.cli.render._terminal_text import escape_invisible, escape_prose, first_line, first_line_of_prose
 
 
 @pytest.mark.parametrize(
@@ -21,13 +24,20 @@ from pydantic_deep.cli.render._terminal_text import escape_invisible, first_line
         ('exe.\u202egnp', 'exe.\\u202egnp'),
         ('a\u2028b', 'a\\u2028b'),
         ('caf\udce9', 'caf\\udce9'),
-        ('👩\u200d🔬 naïve Ω', '👩\u200d🔬 naïve Ω'),
+        ('👩\u200d🔬 naïve Ω', '👩\\u200d🔬 naïve Ω'),
         ('zero\u200bwidth \ufe0f\U000e0041\xad', 'zero\\u200bwidth \\ufe0f\\U000e0041\\xad'),
         ("it's", "it's"),
     ],
 )
 def test_invisible_and_control_characters_are_escaped(text: str, shown: str) -> None:
     assert escape_invisible(text) == shown
+
+
+@pytest.mark.parametrize('escaped', [escape_prose, partial(first_line_of_prose, max_chars=80)])
+def test_prose_keeps_emoji_and_spaces(escaped: Callable[[str], str]) -> None:
+    """File names, tools and calls do not: there, a joiner may make one name look like another."""
+    assert escaped('👩\u200d🔬 10\u202f000\x1b') == '👩\u200d🔬 10\u202f000\\x1b'
+    assert first_line('👩\u200d🔬 10\u202f000', 80) == '👩\\u200d🔬 10\\u202f000'
 
 
 @given(st.text())
