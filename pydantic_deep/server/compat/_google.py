@@ -38,7 +38,7 @@ _ENUM: Final = 'text/x.enum'
 
 
 def _as_list(value: object) -> object:
-    """Return a list: in JSON of protocol buffers, a single object may stand for a list of one, as in Google's examples."""
+    """Return a list: a single object stands for a list of one, as clients that write JSON by hand may send it."""
     return [cast('object', value)] if isinstance(value, dict) else value
 
 
