@@ -127,12 +127,13 @@ class Access:
         Raises:
             ServerError: See `agent`. The error says that a model is meant, so it is not for resources of an agent.
         """
-        if name not in self.state.agents or not self.may_use(name):
-            message = (
-                'This model does not exist, or this key has no access to it. `GET /v1/models` lists those that it has.'
-            )
-            raise ServerError('not_found', message)
-        return self.state.agents[name]
+        try:
+            return self.agent(name)
+        except ServerError:
+            raise ServerError(
+                'not_found',
+                'This model does not exist, or this key has no access to it. `GET /v1/models` lists those that it has.',
+            ) from None
 
     async def create_conversation(
         self,
