@@ -31,7 +31,7 @@ from ._state import OWNER, MakeBackend, ServerState
 from ._threads import THREAD_FIELDS, Thread
 from .runs._mirrors import RunMirrors
 from .runs._pool import RunPool
-from .runs._repetitions import Repetitions
+from .runs._repetitions import CLAIM_FIELDS, Repetitions, RequestClaim
 from .runs._stored_run_events import stored_run_events
 from .runs._stored_runs import load_run
 from .webhooks._sender import WebhookSender
@@ -98,6 +98,12 @@ async def open_state(
             open_webhooks(store, key=settings.webhook_key, private_hosts=settings.webhook_private_hosts)
         )
         dispatcher = await stack.enter_async_context(open_configured_dispatcher(settings))
+        hands_over, claims = dispatcher is not None or not settings.worker, None
+        if hands_over:
+            claims = await SqlRepository[RequestClaim].open(
+                store, RequestClaim, fields=CLAIM_FIELDS, name='server_request_claim'
+            )
+            stack.push_async_callback(claims.aclose)
         mirrors = RunMirrors(
             store.queue,
             memory_bytes=settings.log_memory_bytes,
@@ -120,14 +126,14 @@ async def open_state(
             webhooks=webhooks,
             memory=memory,
             runs=runs,
-            repetitions=Repetitions(runs),
+            repetitions=Repetitions(runs, claims),
             rate=RateLimit(per_second=settings.requests_per_second, burst=settings.request_burst, clock=time.monotonic),
             wrong_keys=WrongKeyLimit(
                 per_minute=settings.wrong_keys_per_minute, burst=settings.wrong_key_burst, clock=time.monotonic
             ),
             views=StoreReader(store, hidden_metadata=[OWNER], shows_errors=False),
             metrics=metrics,
-            hands_over=dispatcher is not None or not settings.worker,
+            hands_over=hands_over,
             make_backend=make_backend,
         )
         if settings.webhook_key is not None:

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import TypeAlias
 
 import anyio
+from pydantic import BaseModel
 
+from pydantic_deep.repository import (
+    Create,
+    Delete,
+    Range,
+    RowExistsError,
+    RowNotFoundError,
+    SqlRepository,
+    Upsert,
+)
 from pydantic_deep.server.http._errors import ServerError
 
 from ._pool import RunPool
@@ -14,6 +28,24 @@ from ._server_run import ServerRun
 
 SAME_BYTES_SECONDS = 60
 """How long a request with the same bytes joins the run of the first one, after which a person may ask again."""
+
+START_SECONDS = 30
+"""How long a repeated request waits until another server has started the run of the first one, before it starts one."""
+
+POLL_SECONDS = 0.05
+"""Interval at which it looks."""
+
+KEY_SECONDS = 86_400
+"""How long the servers of a store remember a key. They remember other requests as long as these can be joined."""
+
+PRUNE_SECONDS = 60
+"""Interval at which a server removes the requests that are not remembered any more."""
+
+CLAIM_FIELDS = ('expires_at',)
+"""The indexed fields of the rows."""
+
+StartRun: TypeAlias = Callable[[], Awaitable[ServerRun]]
+"""Starts the run of a request."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +59,36 @@ class RequestIdentity:
     has_key: bool = False
     """Whether the client chose the key."""
 
+    def check(self, content: str) -> None:
+        """Check that the request is the earlier one with the same key.
+
+        Raises:
+            ServerError: It has another content.
+        """
+        if self.content != content:
+            raise ServerError(
+                'invalid', 'The `Idempotency-Key` belongs to an earlier request with another body. Choose a new key.'
+            )
+
+    def joins(self, run: ServerRun, age_seconds: float) -> bool:
+        """Return whether the request joins the run of the same request, which started some time ago."""
+        return self.has_key or (run.outcome is None and age_seconds < SAME_BYTES_SECONDS)
+
+
+class RequestClaim(BaseModel):
+    """A request that a server of the store has received. Others that receive the same one join its run."""
+
+    id: str
+    """A digest of the owner, the agent and the identity of the request."""
+    content: str
+    """A digest of the bytes of the request."""
+    claimed_at: float
+    """When the server received it, as a Unix timestamp in seconds."""
+    expires_at: float
+    """When the row may be removed."""
+    run_id: str | None = None
+    """The run, once it has started."""
+
 
 @dataclass
 class _Entry:
@@ -35,26 +97,23 @@ class _Entry:
     content: str = ''
     started_at: float = 0
 
-    def is_joinable(self, identity: RequestIdentity) -> bool:
-        is_running = self.run is not None and self.run.outcome is None
-        return identity.has_key or (is_running and anyio.current_time() - self.started_at < SAME_BYTES_SECONDS)
-
 
 class Repetitions:
-    """The runs that the requests of this process have started."""
+    """The runs of requests: those of this process, and if workers execute them, those of all servers of the store."""
 
-    def __init__(self, runs: RunPool) -> None:
+    def __init__(self, runs: RunPool, claims: SqlRepository[RequestClaim] | None = None) -> None:
         """Create it.
 
         Args:
             runs: The run pool, which keeps the logs of ended runs.
+            claims: The requests of all servers; `None` if each server executes the runs of its own requests.
         """
         self._runs = runs
+        self._claims = claims
         self._entries: dict[tuple[str, str, str], _Entry] = {}
+        self._next_prune = 0.0
 
-    async def start(
-        self, owner: str, agent_name: str, identity: RequestIdentity, start_run: Callable[[], Awaitable[ServerRun]]
-    ) -> ServerRun:
+    async def start(self, owner: str, agent_name: str, identity: RequestIdentity, start_run: StartRun) -> ServerRun:
         """Return the run that an equal request of the owner to the agent has started, or start one.
 
         A request with a key joins the run while its log is kept, one with the same bytes while it is running.
@@ -63,20 +122,79 @@ class Repetitions:
             ServerError: The key was used for another request; or see `start_run`.
         """
         self._prune()
-        entry = self._entries.setdefault((owner, agent_name, identity.digest), _Entry())
+        key = (owner, agent_name, identity.digest)
+        entry = self._entries.setdefault(key, _Entry())
         async with entry.lock:
-            if entry.run is None or not entry.is_joinable(identity):
-                entry.run, entry.started_at = await start_run(), anyio.current_time()
-                entry.content = identity.content
-            elif entry.content != identity.content:
-                raise ServerError(
-                    'invalid',
-                    'The `Idempotency-Key` belongs to an earlier request with another body. Choose a new key.',
-                )
+            if entry.run is not None and identity.joins(entry.run, anyio.current_time() - entry.started_at):
+                identity.check(entry.content)
+                return entry.run
+            if self._claims is None:
+                entry.run = await start_run()
+            else:
+                id = claim_id(owner, agent_name, identity)
+                entry.run = await self._start_claimed(self._claims, id, identity, start_run)
+            entry.started_at, entry.content = anyio.current_time(), identity.content
             return entry.run
+
+    async def _start_claimed(
+        self, claims: SqlRepository[RequestClaim], id: str, identity: RequestIdentity, start_run: StartRun
+    ) -> ServerRun:
+        await self._prune_claims(claims)
+        now = time.time()
+        kept_seconds = KEY_SECONDS if identity.has_key else SAME_BYTES_SECONDS + START_SECONDS
+        claim = RequestClaim(id=id, content=identity.content, claimed_at=now, expires_at=now + kept_seconds)
+        while True:
+            try:
+                await claims.create(claim)
+                break
+            except RowExistsError:
+                pass
+            try:
+                earlier = await self._started(claims, id)
+            except RowNotFoundError:  # it was refused
+                continue
+            identity.check(earlier.content)
+            run = None if earlier.run_id is None else await self._runs.follow(earlier.run_id)
+            if run is not None and identity.joins(run, time.time() - earlier.claimed_at):
+                return run
+            replaced = earlier.model_copy(update={'id': f'{id} {earlier.claimed_at}'})
+            try:
+                await claims.apply([Create(replaced), Upsert(claim)])
+                break
+            except RowExistsError:  # another request has replaced it
+                continue
+        try:
+            run = await start_run()
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await claims.delete(id)
+            raise
+        await claims.upsert(claim.model_copy(update={'run_id': run.id}))
+        return run
+
+    async def _started(self, claims: SqlRepository[RequestClaim], id: str) -> RequestClaim:
+        """Return a claim when its run has started, or its server has had enough time for that."""
+        while True:
+            claim = await claims.get(id)
+            if claim.run_id is not None or time.time() - claim.claimed_at > START_SECONDS:
+                return claim
+            await anyio.sleep(POLL_SECONDS)
+
+    async def _prune_claims(self, claims: SqlRepository[RequestClaim]) -> None:
+        """Remove claims that have expired, once in a while."""
+        now = time.time()
+        if now >= self._next_prune:
+            self._next_prune = now + PRUNE_SECONDS
+            expired = await claims.list({'expires_at': Range(lt=now)}, limit=1000)
+            await claims.apply([Delete(claim.id) for claim in expired.items])
 
     def _prune(self) -> None:
         """Remove the entries of runs that are not kept any more, except those that are being started."""
         for key, entry in [*self._entries.items()]:
             if not entry.lock.locked() and (entry.run is None or self._runs.get(entry.run.id) is None):
                 del self._entries[key]
+
+
+def claim_id(owner: str, agent_name: str, identity: RequestIdentity) -> str:
+    """Return the id of the row of a request."""
+    return sha256(json.dumps([owner, agent_name, identity.digest]).encode()).hexdigest()
