@@ -26,7 +26,7 @@ ANSWER_LINES = 8
 
 async def recap(chat: ChatSession, record: VersionRecord) -> None:
     """Print what the conversation of a version was about, and whether its last turn has ended."""
-    await print_recap(chat.console, chat.reader, record)
+    await print_recap(chat.console, chat.reader, record, theme=chat.runtime.theme)
     if await chat.conversation.suspended_run(record) is not None:
         chat.warn(
             'The last turn did not end, because its process stopped. /resume finishes it; a prompt continues after its '
@@ -34,7 +34,9 @@ async def recap(chat: ChatSession, record: VersionRecord) -> None:
         )
 
 
-async def print_recap(console: Console, reader: VersionReader, record: VersionRecord) -> None:
+async def print_recap(
+    console: Console, reader: VersionReader, record: VersionRecord, *, theme: str | None = None
+) -> None:
     """Print the last prompts of the conversation of a version, and the beginning of its last answer."""
     lineage = await reader.store.lineage(record.id)
     turns = [version for version in lineage.versions if version.kind == 'turn']
@@ -47,13 +49,13 @@ async def print_recap(console: Console, reader: VersionReader, record: VersionRe
         print_truncated(console, Text(f'> {first_line_of_prose(prompt, PROMPT_CHARS)}', 'dim'))
     output = stored_output_text(turns[-1]) if turns else None
     if output:
-        _print_beginning(console, output)
+        _print_beginning(console, output, theme)
 
 
-def _print_beginning(console: Console, output: str) -> None:
+def _print_beginning(console: Console, output: str, theme: str | None) -> None:
     """Print the first lines of an answer: as Markdown on a terminal, as they are elsewhere."""
     if console.is_terminal:
-        lines = markdown_lines(console, output)
+        lines = markdown_lines(console, output, theme=theme)
     else:
         lines = [Text(escape_prose(line)) for line in output.strip().split('\n')]
     console.print()

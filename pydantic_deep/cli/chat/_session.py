@@ -195,8 +195,8 @@ class ChatSession:
 
     async def present(self, work: Work) -> None:
         """Run a turn, show its progress, and ring the bell when it waits for the user."""
-        prints_answers, clock = self._screen.prints_answers, self.runtime.clock
-        progress = ProgressDisplay(self.console, clock=clock, shows_answer=not prints_answers)
+        prints_answers, clock, theme = self._screen.prints_answers, self.runtime.clock, self.runtime.theme
+        progress = ProgressDisplay(self.console, clock=clock, shows_answer=not prints_answers, theme=theme)
         started = clock()
         with deferred_warnings():
             turn = await show_progress(progress, work, make_decider=self._ringing_decider)
@@ -204,7 +204,7 @@ class ChatSession:
         if clock() - started >= BELL_SECONDS:
             self._ring()
         if prints_answers and turn.end.output is not None:
-            print_answer(turn.end.output)
+            print_answer(turn.end.output, theme=theme)
 
     async def interruptible(self, work: Coroutine[Any, Any, T]) -> T:
         """Await something that Ctrl-C stops.

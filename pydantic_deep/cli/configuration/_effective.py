@@ -69,6 +69,8 @@ class Effective:
     """Whether the agent has the web."""
     memory: bool
     """Whether the agent remembers across conversations."""
+    theme: str | None
+    """The colors of code on a terminal; `None` for those of the terminal."""
     mcp_servers: Mapping[str, McpServer]
     sources: Mapping[str, str]
     """The source of each key."""
@@ -98,6 +100,7 @@ class Effective:
             mcp_servers=self.mcp_servers,
             web_allow=domains.allow,
             web_deny=domains.deny,
+            theme=self.theme,
         )
 
     def _check_rule(self, name: str, rule: Rule, prefixes: tuple[str, ...]) -> None:
@@ -118,6 +121,8 @@ class Effective:
         Args:
             variables: The environment variables, for the default model.
         """
+        from pydantic_deep.cli.render._markdown import CODE_THEME  # imports the renderer of Markdown
+
         model, source = self.model, self.sources['model']
         if model is None:
             with suppress(UnusableModelError):
@@ -135,6 +140,7 @@ class Effective:
                     ('max_cost', cost),
                     ('web', str(self.web).lower()),
                     ('memory', str(self.memory).lower()),
+                    ('theme', self.theme or CODE_THEME),
                     *skills,
                     *rules,
                     *servers,
@@ -224,6 +230,7 @@ def _combine(
     cost = [('--max-cost', options.max_cost), *((source, each.max_cost) for source, each in found)]
     web = [('--web', options.web), *((source, each.web) for source, each in found)]
     memory = [('--memory', options.memory), *((source, each.memory) for source, each in found)]
+    themes = [(source, each.theme) for source, each in found]
     skills = [('--skills', tuple(map(str, options.skills))), *((source, each.skills) for source, each in found)]
     sources: dict[str, str] = {}
     rules: dict[str, Rule] = {}
@@ -240,6 +247,7 @@ def _combine(
     (sources['max_cost'], max_cost) = _strongest(cost)
     (sources['web'], has_web) = _strongest(web)
     (sources['memory'], has_memory) = _strongest(memory)
+    (sources['theme'], theme) = _strongest(themes)
     return Effective(
         model=chosen_model,
         max_tokens=max_tokens or MAX_TOKENS,
@@ -248,6 +256,7 @@ def _combine(
         rules=rules,
         web=has_web or False,
         memory=has_memory or False,
+        theme=theme,
         mcp_servers=servers,
         sources=sources,
         untrusted=untrusted_project,

@@ -8,7 +8,17 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Final, TypeAlias, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import ErrorDetails
 
 from pydantic_deep._text.escapes import visible
@@ -80,6 +90,18 @@ def _parse_dollars(value: object) -> object:
     return str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
 
 
+def _check_theme(name: str) -> str:
+    from pygments.styles import get_all_styles  # imported here, as few configurations have a theme
+    from rich.syntax import RICH_SYNTAX_THEMES
+
+    if name not in (*RICH_SYNTAX_THEMES, *get_all_styles()):
+        raise ValueError(
+            f'use {" or ".join(RICH_SYNTAX_THEMES)}, which have the colors of the terminal, or a style of Pygments '
+            '(https://pygments.org/styles), such as monokai'
+        )
+    return name
+
+
 class Configuration(BaseModel):
     """The settings of a file. All are optional."""
 
@@ -99,6 +121,8 @@ class Configuration(BaseModel):
     """Whether the agent searches the web and reads pages, as for `--web`."""
     memory: Annotated[bool, Field(strict=True)] | None = None
     """Whether the agent remembers across conversations, as for `--memory`."""
+    theme: Annotated[str, AfterValidator(_check_theme)] | None = None
+    """The colors of code on a terminal: `ansi_dark`, `ansi_light` or a style of Pygments."""
     mcp_servers: Mapping[str, McpServer] = Field(default_factory=dict[str, McpServer])
     """MCP servers by name, with the settings of `.mcp.json`."""
 

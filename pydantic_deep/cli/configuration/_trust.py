@@ -80,7 +80,7 @@ def describe_project(project: Project) -> Iterator[str]:
     for file in project.files:
         yield f'{file.path.name}'
         found = file.configuration
-        for name in ('model', 'max_tokens', 'max_cost', 'web', 'memory'):
+        for name in ('model', 'max_tokens', 'max_cost', 'web', 'memory', 'theme'):
             if getattr(found, name) is not None:
                 yield f'  {name}: {shown(getattr(found, name))}'
         for path in found.skills:

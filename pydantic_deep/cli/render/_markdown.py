@@ -92,13 +92,14 @@ class AnswerMarkdown(Markdown):
         'list_item_open': Item,
     }
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, theme: str | None = None) -> None:
         """Parse the text, with control characters escaped.
 
         Args:
             text: The Markdown.
+            theme: The colors of code; `CODE_THEME` by default.
         """
-        super().__init__(escape_prose(text), hyperlinks=False, code_theme=CODE_THEME)
+        super().__init__(escape_prose(text), hyperlinks=False, code_theme=theme or CODE_THEME)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the rendered lines."""
@@ -113,18 +114,18 @@ class AnswerMarkdown(Markdown):
             yield Segment.line()
 
 
-def markdown_lines(console: Console, text: str) -> list[Text]:
+def markdown_lines(console: Console, text: str, *, theme: str | None = None) -> list[Text]:
     """Return the lines of rendered Markdown. The terminal wraps those that are longer than it is wide."""
     return [
         Text.assemble(*((segment.text, segment.style or '') for segment in line))
-        for line in Segment.split_lines(console.render(AnswerMarkdown(text)))
+        for line in Segment.split_lines(console.render(AnswerMarkdown(text, theme=theme)))
     ]
 
 
-def tail_lines(console: Console, text: str, height: int) -> Text:
+def tail_lines(console: Console, text: str, height: int, *, theme: str | None = None) -> Text:
     """Return the last lines of rendered Markdown that fit into a number of rows of the terminal."""
     shown: list[Text] = []
-    for content in reversed(markdown_lines(console, text)):
+    for content in reversed(markdown_lines(console, text, theme=theme)):
         height -= max(1, -(-cell_len(content.plain) // console.width))
         if height < 0:
             break

@@ -56,7 +56,9 @@ REFRESH_PER_SECOND = 4
 class ProgressDisplay:
     """Shows the events of one turn. Use it as a context manager, and pass each event to `show`."""
 
-    def __init__(self, console: Console, *, clock: Callable[[], float], shows_answer: bool) -> None:
+    def __init__(
+        self, console: Console, *, clock: Callable[[], float], shows_answer: bool, theme: str | None = None
+    ) -> None:
         """Create the display of one turn.
 
         Args:
@@ -64,10 +66,12 @@ class ProgressDisplay:
             clock: A monotonic clock in seconds.
             shows_answer: Whether to print the answer, as in a chat. Otherwise only text between tool calls is printed,
                 because the answer is printed elsewhere.
+            theme: The colors of code.
         """
         self._console = console
         self._clock = clock
         self._shows_answer = shows_answer
+        self._theme = theme
         self._started = clock()
         self._calls: dict[str, ToolCallEvent] = {}
         self._text = ''
@@ -208,7 +212,7 @@ class ProgressDisplay:
         """Print a block of Markdown after a blank line."""
         self._has_block = True
         self._console.print()
-        self._console.print(AnswerMarkdown(block), crop=False)
+        self._console.print(AnswerMarkdown(block, theme=self._theme), crop=False)
 
     def _finish(self, end: EndEvent) -> None:
         self._stop_drawing()
@@ -260,17 +264,21 @@ class ProgressDisplay:
         ]
         height = self._console.height - sum(len(row.wrap(self._console, self._console.width)) for row in rows)
         # A block that is higher than the terminal would scroll away and be drawn again below.
-        text = [Text(), tail_lines(self._console, self._text, max(height - 2, 1))] if self._text.strip() else []
+        text = (
+            [Text(), tail_lines(self._console, self._text, max(height - 2, 1), theme=self._theme)]
+            if self._text.strip()
+            else []
+        )
         return Group(*text, *rows)
 
 
-def print_answer(output: str) -> None:
+def print_answer(output: str, *, theme: str | None = None) -> None:
     """Print the answer of the model, ending with a newline. On a terminal, control characters are escaped."""
     console = Console()
     if console.is_terminal:
         for block in markdown_blocks(output):
             console.print()
-            console.print(AnswerMarkdown(block), crop=False)
+            console.print(AnswerMarkdown(block, theme=theme), crop=False)
     else:
         sys.stdout.write(output if output.endswith('\n') else f'{output}\n')
         sys.stdout.flush()

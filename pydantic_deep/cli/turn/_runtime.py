@@ -119,6 +119,8 @@ class Extras:
     """Domains whose pages need no approval."""
     web_deny: Sequence[str] = ()
     """Domains whose pages are refused."""
+    theme: str | None = None
+    """The colors of code on a terminal; `None` for those of the terminal."""
     runner: CommandRunner | None = None
     """Runs commands without a sandbox, each after approval. `None` if the agent runs none, or in a sandbox."""
 
@@ -178,6 +180,8 @@ class AgentRuntime:
     """The name that is stored with answers to approvals."""
     clock: Callable[[], float]
     """A monotonic clock in seconds."""
+    theme: str | None
+    """The colors of code on a terminal; `None` for those of the terminal."""
 
 
 def create_runtime(
@@ -261,6 +265,7 @@ def create_runtime(
         mcp_servers=servers,
         person=environment.person,
         clock=environment.clock,
+        theme=extras.theme,
     )
 
 

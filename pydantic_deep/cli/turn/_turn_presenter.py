@@ -53,11 +53,11 @@ DeciderFactory: TypeAlias = Callable[[PromptScreen], Decider]
 
 async def present_as_text(runtime: AgentRuntime, work: Work, *, make_decider: DeciderFactory) -> TurnReport:
     """Run a turn with progress on standard error and the answer on standard output."""
-    progress = ProgressDisplay(Console(stderr=True), clock=runtime.clock, shows_answer=False)
+    progress = ProgressDisplay(Console(stderr=True), clock=runtime.clock, shows_answer=False, theme=runtime.theme)
     async with runtime.agent:
         turn = await show_progress(progress, work, make_decider=make_decider)
     if turn.end.output is not None:
-        print_answer(turn.end.output)
+        print_answer(turn.end.output, theme=runtime.theme)
     return turn
 
 

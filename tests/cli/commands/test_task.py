@@ -51,6 +51,24 @@ version 01234567 in /tmp/state/pydantic-deep/agents.db
     assert (work / 'note.md').read_text() == '# One\n\ntwo\n'
 
 
+@pytest.mark.parametrize('command', [('run', 'Go'), ('chat',)])
+def test_theme_has_the_colors_of_code_in_an_answer(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    """The key `theme` of the configuration replaces the palette of the terminal by the colors of a style."""
+    for name, value in {'FORCE_COLOR': '1', 'COLORTERM': 'truecolor', 'TERM': 'xterm-256color'}.items():
+        monkeypatch.setenv(name, value)
+
+    def answer() -> str:
+        model = ScriptedModel('```python\nprint(1)\n```')
+        return invoke(*command, model=model, variables={'XDG_CONFIG_HOME': str(tmp_path)}, stdin='Go\n').stdout
+
+    assert '\x1b[38;2;' not in answer()
+    (tmp_path / 'pydantic-deep').mkdir()
+    (tmp_path / 'pydantic-deep/config.toml').write_text('theme = "monokai"')
+    assert '\x1b[38;2;' in answer()
+
+
 def test_agent_cannot_read_outside_its_directory(invoke: Invoke, work: Path, tmp_path: Path) -> None:
     (tmp_path / 'secret.txt').write_text('secret')
     model = ScriptedModel(call('read_file', path='/../secret.txt'), call('read_file', path='/poem.txt'), 'Done.')

@@ -107,6 +107,7 @@ async def test_rules_and_servers_are_replaced_by_name_and_skills_add_up(home: Ho
         ('max_cost', 'default'),
         ('web', 'default'),
         ('memory', 'default'),
+        ('theme', 'default'),
         ('skills.1', '--skills'),
         ('skills.2', str(home.user)),
         ('skills.3', f'{home.project}/pydantic-deep.toml'),
@@ -183,6 +184,19 @@ async def test_continued_turn_has_its_own_servers(home: Home) -> None:
         await load_extras(
             home.environment(), settings.model_copy(update={'mcp_servers': ('c',)}), (), no_project_config=False
         )
+
+
+async def test_theme_of_a_file_has_the_colors_of_code(home: Home) -> None:
+    """By default, code has the colors of the terminal."""
+    default = await home.load()
+    assert (default.extras.theme, [each.value for each in default.settings({}) if each.key == 'theme']) == (
+        None,
+        ['ansi_dark'],
+    )
+    home.user.write_text('theme = "monokai"')
+    found = await home.load()
+    assert found.extras.theme == 'monokai'
+    assert ConfigSetting(key='theme', value='monokai', source=str(home.user)) in found.settings({})
 
 
 @pytest.mark.parametrize('key', ['web', 'memory'])

@@ -57,7 +57,7 @@ def test_amount_may_be_a_text() -> None:
     [
         (
             'modle = "x"',
-            "1: 'modle' is unknown. Known: model, max_tokens, max_cost, skills, rules, web, memory, mcp_servers.",
+            "1: 'modle' is unknown. Known: model, max_tokens, max_cost, skills, rules, web, memory, theme, mcp_servers.",
         ),
         (
             '[rules]\nexecute = {alow = []}',
@@ -68,6 +68,12 @@ def test_amount_may_be_a_text() -> None:
             "3: 'mcp_servers.shop.urls' is unknown. Known: command, args, env, cwd, url, headers.",
         ),
         ('\nmax_tokens = "many"', "2: 'max_tokens' is 'many': input should be a valid integer."),
+        (
+            'theme = "dark"',
+            "1: 'theme' is 'dark': use ansi_light or ansi_dark, which have the colors of the terminal, or a style of "
+            'Pygments (https://pygments.org/styles), such as monokai.',
+        ),
+        ('theme = 5', "1: 'theme' is 5: input should be a valid string."),
         ('max_tokens = 0', "1: 'max_tokens' is 0: input should be greater than or equal to 1."),
         (
             'max_cost = true',

@@ -277,3 +277,18 @@ def test_void_markdown_is_declared_if_it_was_printed(pieces: tuple[str, ...], is
     shown = show_live(*(TextEvent(text=piece) for piece in pieces), retried, TextEvent(text='Three'), END)
     assert ('the unfinished answer above is void' in shown) is is_shown
     assert 'Three' in shown
+
+
+def test_code_of_a_streamed_answer_has_the_colors_of_the_theme() -> None:
+    """The unfinished block and the printed one have them."""
+    stream = StringIO()
+    console = Console(file=stream, width=60, force_terminal=True, color_system='truecolor', _environ={'TERM': 'xterm'})
+    with ProgressDisplay(console, clock=FakeClock().monotonic, shows_answer=True, theme='monokai') as progress:
+        progress.show(TextEvent(text='```python\nprint(1)\n'))
+        console.print(progress._render_block())  # pyright: ignore[reportPrivateUsage] - drawn by a thread otherwise
+        unfinished = stream.getvalue()
+        progress.show(TextEvent(text='```\n\nDone.'))
+        printed = stream.getvalue()[len(unfinished) :]
+
+    assert '\x1b[38;2;' in unfinished
+    assert '\x1b[38;2;' in printed
