@@ -107,12 +107,31 @@ def script() -> Script:
     return Script()
 
 
-@pytest.fixture
-async def browser() -> AsyncGenerator[Browser]:
+@pytest.fixture(scope='module')
+def anyio_backend() -> str:
+    """The tests of a module have one event loop, as they share a browser."""
+    return 'asyncio'
+
+
+@pytest.fixture(scope='module')
+async def chromium(anyio_backend: str) -> AsyncGenerator[Browser]:
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=['--no-sandbox'])
         yield browser
         await browser.close()
+
+
+@pytest.fixture
+async def browser(chromium: Browser) -> AsyncGenerator[Browser]:
+    """A browser without open pages and without storage of earlier tests."""
+    yield chromium
+    await close_pages(chromium)
+
+
+async def close_pages(browser: Browser) -> None:
+    """Close all pages, with their storage."""
+    for context in browser.contexts:
+        await context.close()
 
 
 @pytest.fixture
@@ -146,8 +165,7 @@ async def open_page(browser: Browser, served: Served, url: str) -> AsyncGenerato
         return Seen(page, problems)
 
     yield open
-    for context in browser.contexts:
-        await context.close()
+    await close_pages(browser)  # before their server stops
 
 
 def is_foreign(requested: str, url: str) -> bool:
