@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import os
@@ -51,6 +52,19 @@ def test_main_returns_130_on_an_interrupt_outside_a_turn(monkeypatch: pytest.Mon
 
     monkeypatch.setattr('pydantic_deep.cli._app.app', interrupt)
     assert main(['models']) == 130
+
+
+@pytest.mark.parametrize('is_program', [True, False])
+def test_garbage_is_not_searched_in_imported_modules_of_the_program(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_program: bool
+) -> None:
+    """The objects of another program, which calls `main` with arguments, stay as they are."""
+    frozen: list[bool] = []
+    monkeypatch.setattr('gc.freeze', lambda: frozen.append(gc.isenabled()))
+    monkeypatch.setattr(sys, 'argv', ['pydantic-deep', '--version'])
+    assert main(None if is_program else ['--version']) == 0
+    assert frozen == [False] * is_program
+    assert gc.isenabled()
 
 
 PROGRAM_WITHOUT_PACKAGE = """
