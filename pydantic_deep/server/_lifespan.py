@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TypeVar
 
 import anyio
 from fastapi import FastAPI
+from pydantic import BaseModel
 
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.dispatch import Worker
@@ -36,6 +38,8 @@ from .runs._stored_run_events import stored_run_events
 from .runs._stored_runs import load_run
 from .webhooks._sender import WebhookSender
 from .webhooks._webhooks import open_webhooks
+
+T = TypeVar('T', bound=BaseModel)
 
 _LOGGER = logging.getLogger('pydantic_deep')
 
@@ -88,22 +92,17 @@ async def open_state(
         prepared, audit = await stack.enter_async_context(
             open_audited_agents(agents, store, make_deps=make_deps, memory=memory)
         )
-        threads = await SqlRepository[Thread].open(store, Thread, fields=THREAD_FIELDS, name='server_thread')
-        stack.push_async_callback(threads.aclose)
-        openai_objects = await SqlRepository[OpenaiObject].open(
-            store, OpenaiObject, fields=OPENAI_OBJECT_FIELDS, name='server_openai_object'
+        threads = await _open_rows(stack, store, Thread, fields=THREAD_FIELDS, name='server_thread')
+        openai_objects = await _open_rows(
+            stack, store, OpenaiObject, fields=OPENAI_OBJECT_FIELDS, name='server_openai_object'
         )
-        stack.push_async_callback(openai_objects.aclose)
         webhooks = await stack.enter_async_context(
             open_webhooks(store, key=settings.webhook_key, private_hosts=settings.webhook_private_hosts)
         )
         dispatcher = await stack.enter_async_context(open_configured_dispatcher(settings))
         hands_over, claims = dispatcher is not None or not settings.worker, None
         if hands_over:
-            claims = await SqlRepository[RequestClaim].open(
-                store, RequestClaim, fields=CLAIM_FIELDS, name='server_request_claim'
-            )
-            stack.push_async_callback(claims.aclose)
+            claims = await _open_rows(stack, store, RequestClaim, fields=CLAIM_FIELDS, name='server_request_claim')
         mirrors = RunMirrors(
             store.queue,
             memory_bytes=settings.log_memory_bytes,
@@ -154,6 +153,15 @@ async def open_state(
             )
             await stack.enter_async_context(_running(worker))
         yield state
+
+
+async def _open_rows(
+    stack: AsyncExitStack, store: SqlStore, model: type[T], *, fields: Sequence[str], name: str
+) -> SqlRepository[T]:
+    """Open rows of the server in its store, until the stack closes."""
+    rows = await SqlRepository[T].open(store, model, fields=fields, name=name)
+    stack.push_async_callback(rows.aclose)
+    return rows
 
 
 @asynccontextmanager
