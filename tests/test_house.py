@@ -92,7 +92,7 @@ def test_ci_script_runs_all_checks() -> None:
         'COVERAGE=1 make test PYTHON="$newest"\n',
         'make test-slow',
         'coverage.sh report',
-        'make lint types imports docs',
+        'make -j2 --output-sync=target lint types imports docs licences\n',
         'make test-newest PYTHON="$oldest"',
         'make build',
     ):
