@@ -114,6 +114,11 @@ class Terminal:
         """Press keys."""
         os.write(self._descriptor, keys.encode())
 
+    @property
+    def is_echoing(self) -> bool:
+        """Whether the terminal shows what is typed."""
+        return bool(termios.tcgetattr(self._descriptor)[3] & termios.ECHO)
+
     def wait_for_end(self) -> int:
         """Read to the end of the output and return the exit code."""
         while data := self._read():

@@ -166,6 +166,7 @@ def _serve(
     }  # fmt: skip
     with exit_on_error():
         settings = load_server_settings(config, overrides)
+        choose_shared_store(settings, environment)
         from pydantic_deep.server import serve
 
         configured = load_served_configuration(
@@ -299,6 +300,18 @@ async def open_served_store(settings: ServerSettings, environment: Environment) 
         yield cast('SqlStore', opened)  # `open_store` returns this type for a database
 
 
+def choose_shared_store(settings: ServerSettings, environment: Environment) -> str:
+    """Return the address of a store that other processes open too, or exit if it is in memory."""
+    url = settings.store or choose_store(None, environment)
+    if url.startswith('memory:'):
+        raise error_exit(
+            f'The store {url} is visible in one process only, and this command needs one that `serve`, `keys`, '
+            '`webhooks` and `worker` share. Use sqlite:///… or postgresql://….',
+            USAGE_ERROR_CODE,
+        )
+    return url
+
+
 def _use_keys(
     context: typer.Context, store: str | None, config: Path | None, work: Callable[[SqlStore, KeyRing], Awaitable[T]]
 ) -> T:
@@ -310,7 +323,9 @@ def _use_keys(
             return await work(opened, ring)
 
     with exit_on_error():
-        return anyio.run(run, load_server_settings(config, {'store': store}))
+        settings = load_server_settings(config, {'store': store})
+        choose_shared_store(settings, environment)
+        return anyio.run(run, settings)
 
 
 def load_server_settings(config: Path | None, overrides: Mapping[str, object]) -> ServerSettings:

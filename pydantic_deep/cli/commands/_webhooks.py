@@ -18,7 +18,14 @@ from pydantic_deep.cli.render._terminal_text import escape_invisible
 from pydantic_deep.repository import RowNotFoundError
 
 from ._options import USAGE_ERROR_CODE, DocumentOption, error_exit, exit_on_error, print_document
-from ._server import EXIT_CODE_HELP, ConfigOption, ServedStoreOption, load_server_settings, open_served_store
+from ._server import (
+    EXIT_CODE_HELP,
+    ConfigOption,
+    ServedStoreOption,
+    choose_shared_store,
+    load_server_settings,
+    open_served_store,
+)
 
 if TYPE_CHECKING:
     from pydantic_deep.server import ServerSettings, Webhook, WebhookDelivery, Webhooks
@@ -168,6 +175,7 @@ def _use_webhooks(
             return await work(webhooks)
 
     with exit_on_error():
+        choose_shared_store(settings, environment)
         from pydantic_deep.server import InvalidWebhookError
 
         try:

@@ -11,12 +11,19 @@ import typer
 
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli.configuration._served_configuration import load_served_configuration, print_ignored
-from pydantic_deep.cli.history._store import choose_store, open_chosen_store, store_label
+from pydantic_deep.cli.history._store import open_chosen_store, store_label
 from pydantic_deep.cli.render._terminal_text import escape_invisible
 from pydantic_deep.cli.turn._served_agents import with_configuration
 
 from ._options import USAGE_ERROR_CODE, McpConfigOption, NoProjectConfigOption, error_exit, exit_on_error
-from ._server import ConfigOption, ServedMemoryOption, ServedStoreOption, load_server_settings, with_configured_memory
+from ._server import (
+    ConfigOption,
+    ServedMemoryOption,
+    ServedStoreOption,
+    choose_shared_store,
+    load_server_settings,
+    with_configured_memory,
+)
 
 if TYPE_CHECKING:
     from pydantic_deep.dispatch import WorkerEvent
@@ -110,13 +117,7 @@ def _worker(
 
         if settings.agents is None:
             raise error_exit('There are no agents. Name them as for `serve`: --agents MODULE:NAME.', USAGE_ERROR_CODE)
-        url = settings.store or choose_store(None, environment)
-        if url.startswith('memory:'):
-            raise error_exit(
-                f'The store {url} is visible in one process only, so nothing can queue runs for a worker in it. Use '
-                'sqlite:///… or postgresql://….',
-                USAGE_ERROR_CODE,
-            )
+        url = choose_shared_store(settings, environment)
         served = import_agents(settings.agents)
         configured = load_served_configuration(environment, mcp_config=mcp_config, no_project_config=no_project_config)
         settings = with_configured_memory(settings, config, overrides, configured)

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 
 from pydantic_ai import CancellationToken
 
+from pydantic_deep.cli.terminal._terminal import set_echo
+
 SHOW_CURSOR = '\x1b[?25h'
 """The escape sequence that shows the cursor, which the progress display hides."""
 
@@ -53,6 +55,7 @@ class Interrupts:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # KeyboardInterrupt would not end a turn that ignores cancellation
         if sys.stderr.isatty():
             print(SHOW_CURSOR, end='', file=sys.stderr, flush=True)  # noqa: T201
+        set_echo(is_on=True)  # as the display cannot, if a second signal kills the process
         self.stop.cancel()
         self.on_stop()
 

@@ -30,6 +30,7 @@ from pydantic_deep.cli.render._event_lines import (
 from pydantic_deep.cli.render._markdown import AnswerMarkdown, markdown_blocks, split_blocks, tail_lines
 from pydantic_deep.cli.render._terminal_text import escape_invisible, escape_prose
 from pydantic_deep.cli.render._wrapping import print_truncated, print_wrapped
+from pydantic_deep.cli.terminal._terminal import set_echo
 from pydantic_deep.streaming import (
     Approval,
     ApprovalAnswerEvent,
@@ -88,6 +89,7 @@ class ProgressDisplay:
     def __enter__(self) -> Self:
         """Start to draw the block."""
         if self._is_live:
+            set_echo(is_on=False)  # typed text would displace the block, and stay among the lines
             self._live = Live(
                 console=self._console,
                 get_renderable=self._render_block,
@@ -122,6 +124,7 @@ class ProgressDisplay:
         if self._live is not None:
             self._live.stop()
             self._live = None
+            set_echo(is_on=True)
 
     def show(self, event: StreamEvent) -> None:
         """Update the display with an event."""

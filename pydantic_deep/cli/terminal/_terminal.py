@@ -74,6 +74,23 @@ class Terminal:
         return create_input(self.stdin)
 
 
+def set_echo(*, is_on: bool) -> None:
+    """Let the terminal show what is typed, or not. It has no effect in a background process, which this would stop."""
+    if sys.platform == 'win32':
+        return
+    import termios
+
+    try:
+        descriptor = sys.stdin.fileno()
+        if os.tcgetpgrp(descriptor) != os.getpgrp():
+            return
+        modes = termios.tcgetattr(descriptor)
+        modes[3] = modes[3] | termios.ECHO if is_on else modes[3] & ~termios.ECHO
+        termios.tcsetattr(descriptor, termios.TCSANOW, modes)
+    except (OSError, ValueError, termios.error):
+        pass  # standard input is not the controlling terminal, or is closed
+
+
 @contextmanager
 def open_terminal() -> Generator[Terminal | None]:
     """Yield standard input and error if both are terminals, else the controlling terminal, else `None`."""

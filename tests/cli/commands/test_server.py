@@ -91,7 +91,7 @@ async def output_of_a_turn(url: str, key: str) -> str | None:
 
 @pytest.mark.slow
 def test_serve_without_agents_serves_a_deep_agent(work: Path) -> None:
-    (work / 'server.toml').write_text('port = 1\nstore = "memory:"\n')  # `--port` takes precedence
+    (work / 'server.toml').write_text('port = 1\nstore = "sqlite:///agents.db"\n')  # `--port` takes precedence
     with running(work, '--model', 'test', '--config', 'server.toml') as (first, rest, process):
         found = re.fullmatch(r'Serving deep-agent at (http://\S+)', first)
         assert found, first + rest.read()
@@ -112,6 +112,7 @@ def test_serve_without_agents_serves_a_deep_agent(work: Path) -> None:
         (('--config', 'none.toml'), 2, 'does not exist'),
         (('--file-url-domain', 'https://a.example'), 2, "'https://a.example', which is not a domain"),
         (('--store', 'nowhere'), 2, "There is no store at 'nowhere'"),
+        (('--store', 'memory:'), 2, 'The store memory: is visible in one process only'),
         (('--agents', 'house_of_agents:agents', '--host', '192.0.2.1'), 1, 'Cannot assign requested address'),
     ],
 )
@@ -120,9 +121,17 @@ def test_serve_reports_invalid_arguments(
 ) -> None:
     (agents_module / 'wrong.toml').write_text('prot = 1\n')
     given = arguments if arguments[:1] != ('--store',) else (*arguments, '--agents', 'house_of_agents:agents')
-    store = () if '--store' in given else ('--store', 'memory:')
-    result = invoke('serve', *given, *store)
+    result = invoke('serve', *given)
     assert (result.exit_code, message in ' '.join(result.stderr.split())) == (code, True), result.stderr
+
+
+@pytest.mark.parametrize('command', [('keys', 'create', 'laptop'), ('keys', 'list'), ('webhooks', 'list')])
+def test_keys_and_webhooks_in_memory_are_refused_because_no_server_would_see_them(
+    invoke: Invoke, command: tuple[str, ...]
+) -> None:
+    result = invoke(*command, '--store', 'memory:')
+    assert (result.exit_code, result.stdout) == (2, '')
+    assert 'Use sqlite:///… or postgresql://….' in ' '.join(result.stderr.split())
 
 
 def test_new_key_is_printed_alone_on_stdout(invoke: Invoke) -> None:

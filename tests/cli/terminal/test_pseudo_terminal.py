@@ -42,6 +42,17 @@ def test_answer_is_rendered_and_the_live_display_is_removed(start: ConversationS
     assert terminal.shown.count(HIDE_CURSOR) == terminal.shown.count(SHOW_CURSOR) == 1  # the cursor is shown again
 
 
+def test_text_typed_during_a_turn_is_not_shown_and_the_terminal_echoes_afterwards(start: ConversationStart) -> None:
+    terminal = start('run', 'waits', 'Go')
+    terminal.wait_for('2 tool calls')
+    assert not terminal.is_echoing
+    terminal.type('typed ahead\n')
+    terminal.type('\x03')
+    assert terminal.wait_for_end() == 130
+    assert 'typed ahead' not in terminal.shown
+    assert terminal.is_echoing
+
+
 @pytest.mark.parametrize('columns', [80, 40])
 def test_progress_lines_fit_the_terminal_width(start: ConversationStart, columns: int) -> None:
     terminal = start('run', 'answers', 'Go', columns=columns)
@@ -116,6 +127,7 @@ def test_second_ctrl_c_kills_a_hanging_turn(start: ConversationStart) -> None:
     terminal.wait_for('stopping')
     terminal.type('\x03')
     assert terminal.wait_for_end() == -signal.SIGINT
+    assert terminal.is_echoing
     assert terminal.shown.rfind(SHOW_CURSOR) > terminal.shown.rfind(HIDE_CURSOR)
 
 

@@ -24,7 +24,7 @@ from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli.approvals._policy import ApprovalMode
 from pydantic_deep.cli.chat._chat import chat
 from pydantic_deep.cli.terminal import _terminal
-from pydantic_deep.cli.terminal._terminal import Terminal, open_terminal
+from pydantic_deep.cli.terminal._terminal import Terminal, open_terminal, set_echo
 from pydantic_deep.cli.turn._conversation import Conversation
 from pydantic_deep.testing import ScriptedModel
 
@@ -72,6 +72,43 @@ def test_discard_input_drops_typed_keys() -> None:
         assert select.select([terminal.stdin], [], [], 30)[0] == [terminal.stdin]
         terminal.discard_input()
         assert select.select([terminal.stdin], [], [], 0)[0] == []
+
+
+@pytest.mark.parametrize('is_foreground', [True, False])
+def test_echo_changes_in_the_foreground_only(monkeypatch: pytest.MonkeyPatch, is_foreground: bool) -> None:
+    with open_pty() as (_, terminal):
+        monkeypatch.setattr(sys, 'stdin', terminal.stdin)
+        # The pseudo-terminal controls no process.
+        group = os.getpgrp() if is_foreground else 1
+
+        def foreground_group(descriptor: int) -> int:
+            return group
+
+        monkeypatch.setattr(os, 'tcgetpgrp', foreground_group)
+
+        def is_echoing() -> bool:
+            return bool(termios.tcgetattr(terminal.stdin)[3] & termios.ECHO)
+
+        assert is_echoing()
+        set_echo(is_on=False)
+        assert is_echoing() is not is_foreground
+        set_echo(is_on=True)
+        assert is_echoing()
+
+
+def test_echo_of_another_terminal_does_not_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_pty() as (_, terminal):
+        monkeypatch.setattr(sys, 'stdin', terminal.stdin)
+        set_echo(is_on=False)
+        assert termios.tcgetattr(terminal.stdin)[3] & termios.ECHO
+
+
+def test_echo_does_not_change_on_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_pty() as (_, terminal):
+        monkeypatch.setattr(sys, 'stdin', terminal.stdin)
+        monkeypatch.setattr(sys, 'platform', 'win32')
+        set_echo(is_on=False)
+        assert termios.tcgetattr(terminal.stdin)[3] & termios.ECHO
 
 
 def test_open_terminal_uses_stdin_and_stderr_if_both_are_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
