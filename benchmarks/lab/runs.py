@@ -171,8 +171,8 @@ def load_runs(path: Path, model: str | None = None) -> list[Run]:
     """
     if not path.exists():
         return []
-    lines = path.read_text().splitlines(keepends=True)
-    runs = [Run(**json.loads(line)) for line in lines if line.endswith('\n')]
+    *lines, _incomplete = path.read_bytes().split(b'\n')  # a text of a model may contain other line separators
+    runs = [Run(**json.loads(line)) for line in lines]
     for run in runs:
         if model is not None and run.model != model:
             raise WrongModelError(f'{path} has runs of {run.model!r}. Pass another `--out` for {model!r}.')
@@ -186,4 +186,4 @@ def append_run(path: Path, run: Run) -> None:
         file.seek(0)
         content = file.read()
         file.truncate(content.rfind(b'\n') + 1)
-        file.write(json.dumps(asdict(run), ensure_ascii=False).encode() + b'\n')
+        file.write(json.dumps(asdict(run)).encode() + b'\n')  # ASCII, as a model may write half a surrogate pair

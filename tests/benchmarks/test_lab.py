@@ -183,6 +183,20 @@ def test_runs_survive_a_line_that_a_crash_cut_off(tmp_path: Path) -> None:
     assert load_runs(path) == [RUN, replace(RUN, seed=1)]
 
 
+@pytest.mark.parametrize('text', ['a\u2028b', 'a\x85b', 'a\x0cb', '\ud83d', 'задача'])
+def test_runs_have_any_text_of_a_model(tmp_path: Path, text: str) -> None:
+    path = tmp_path / 'runs.jsonl'
+    append_run(path, replace(RUN, answer=text))
+    append_run(path, replace(RUN, seed=1))
+    assert load_runs(path) == [replace(RUN, answer=text), replace(RUN, seed=1)]
+
+
+def test_runs_are_read_from_a_file_with_characters_that_are_not_escaped(tmp_path: Path) -> None:
+    path, run = tmp_path / 'runs.jsonl', replace(RUN, answer='a\u2028b')
+    path.write_bytes(json.dumps(asdict(run), ensure_ascii=False).encode() + b'\n')
+    assert load_runs(path) == [run]
+
+
 def test_runs_of_another_model_are_refused(tmp_path: Path) -> None:
     append_run(tmp_path / 'runs.jsonl', RUN)
     with pytest.raises(WrongModelError, match=r"has runs of 'local'\. Pass another `--out` for 'other'\."):
