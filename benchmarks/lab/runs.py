@@ -74,7 +74,11 @@ class Run:
 
 
 def run_task(launch: Launch, task: Task | HarnessTask, seed: int, conditions: Conditions, recorder: Recorder) -> Run:
-    """Let a contestant work on a task in a temporary directory, and return what came of it."""
+    """Let a contestant work on a task in a temporary directory, and return what came of it.
+
+    Raises:
+        ModelUnavailableError: The run failed because of the server, not of the agent.
+    """
     settings = {'model': conditions.model, 'seed': seed, **conditions.settings}
     journal = Journal(request_limit=task.request_limit, settings=settings)
     with TemporaryDirectory(prefix='lab-') as temporary:
@@ -98,6 +102,8 @@ def run_task(launch: Launch, task: Task | HarnessTask, seed: int, conditions: Co
         after = _read_files(directory)
         problem = task.check(directory)
     ending = _ending(journal, answer, error)
+    if ending == 'error' and journal.is_unavailable:
+        raise ModelUnavailableError(journal.errors[-1])
     changed = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
     return Run(
         contestant=launch.contestant,
@@ -157,6 +163,10 @@ def _read_files(directory: Path) -> dict[str, bytes]:
         for path in directory.rglob('*')
         if path.is_file() and '__pycache__' not in path.parts
     }
+
+
+class ModelUnavailableError(Exception):
+    """The server cannot be reached, or refuses requests whatever they contain."""
 
 
 class WrongModelError(Exception):

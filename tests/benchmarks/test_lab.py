@@ -18,7 +18,16 @@ from inline_snapshot import snapshot
 from benchmarks.lab.__main__ import main
 from benchmarks.lab.failures import Ending, Reason, classify
 from benchmarks.lab.recorder import Recorder, apply_settings
-from benchmarks.lab.runs import Conditions, Launch, Run, WrongModelError, append_run, load_runs, run_task
+from benchmarks.lab.runs import (
+    Conditions,
+    Launch,
+    ModelUnavailableError,
+    Run,
+    WrongModelError,
+    append_run,
+    load_runs,
+    run_task,
+)
 from benchmarks.lab.table import render_table, wilson_interval
 from benchmarks.lab.tasks import TASKS, Changes, Task, apply_changes
 from benchmarks.lab.trace import MAX_RESULT_CHARS, Call, Step, count_calls, trace_of
@@ -203,8 +212,8 @@ def test_runs_of_another_model_are_refused(tmp_path: Path) -> None:
         load_runs(tmp_path / 'runs.jsonl', 'other')
 
 
-Respond = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
-"""Returns the message that answers a request; `None` for an error of the server."""
+Respond = Callable[[Mapping[str, Any]], Mapping[str, Any] | int | None]
+"""Returns the message that answers a request, or the status of an error of the server; `None` for 500."""
 
 
 @pytest.fixture
@@ -220,10 +229,11 @@ def serve() -> Iterator[Callable[[Respond], str]]:
                 usage = {'prompt_tokens': 100, 'completion_tokens': 7, 'total_tokens': 107}
                 choice = {'index': 0, 'message': message, 'finish_reason': 'stop'}
                 reply = {'id': 'r', 'object': 'chat.completion', 'created': 0, 'model': 'm', 'choices': [choice]}
-                self.send_response(500 if message is None else 200)
+                status = message if isinstance(message, int) else 500 if message is None else 200
+                self.send_response(status)
                 self.send_header('Content-Type', 'application/json')
                 self.end_headers()
-                content = json.dumps({**reply, 'usage': usage} if message else {'error': 'busy'}).encode()
+                content = json.dumps({**reply, 'usage': usage} if status == 200 else {'error': 'busy'}).encode()
                 with suppress(BrokenPipeError):  # of a run that was stopped
                     self.wfile.write(content)
 
@@ -350,10 +360,54 @@ def test_errors_of_the_model_do_not_count_as_requests(serve: Callable[[Respond],
     assert run.message.count('; 500: {"error": "busy"}') == 3
 
 
-def test_model_that_cannot_be_reached_is_an_error() -> None:
-    run = attempt('http://127.0.0.1:9/v1', "answer(error=ask('a')['message'])")
-    assert run.reason == 'error'
-    assert 'The model cannot be reached' in run.message
+def test_model_that_cannot_be_reached_is_no_failure_of_the_agent() -> None:
+    with pytest.raises(ModelUnavailableError, match='The model cannot be reached'):
+        attempt('http://127.0.0.1:9/v1', "answer(error=ask('a')['message'])")
+
+
+def test_run_counts_if_a_later_request_reaches_the_model(serve: Callable[[Respond], str]) -> None:
+    replies = iter([429, {'role': 'assistant', 'content': 'Hello'}])
+    run = attempt(serve(lambda body: next(replies)), "ask('a'); ask('b'); answer(error='no such tool')")
+    assert (run.requests, run.reason) == (1, 'error')
+
+
+@pytest.mark.parametrize('status', [401, 404, 429])
+def test_command_stops_without_results_if_the_model_is_unavailable(
+    serve: Callable[[Respond], str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    status: int,
+) -> None:
+    # A contestant without a framework, which would need seconds to start.
+    command = (sys.executable, '-c', ASK + "answer(error=str(ask('a')))")
+
+    def launch(name: str, *, is_here: bool) -> Launch:
+        return Launch(contestant=name, command=command, environment={})
+
+    monkeypatch.setattr('benchmarks.lab.__main__.launch', launch)
+    out, asked = tmp_path / 'runs.jsonl', list[str]()
+
+    def refuse(body: Mapping[str, Any]) -> int:
+        asked.append(body['path'])
+        return status
+
+    arguments = ['--contestant', 'bare', '--easy', '0', '--model', 'local', '--task', 'edits/*', '--out', str(out)]
+    assert main([*arguments, '--url', serve(refuse)]) == 1
+    assert len(asked) == 1
+    assert load_runs(out) == []
+    assert f'{status}: ' in (printed := capsys.readouterr().err)
+    assert printed.endswith('Start the command again to make the missing runs.\n')
+
+    assert main([*arguments, '--url', serve(lambda body: None)]) == 0
+    assert {run.reason for run in load_runs(out)} == {'error'}
+
+
+def test_command_refuses_unknown_tasks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ['--here', '--contestant', 'bare', '--easy', '0', '--out', str(tmp_path / 'runs.jsonl')]
+    arguments += ['--url', 'http://127.0.0.1:9/v1', '--model', 'local', '--task', 'edits/*', '--task', 'edits/bgu']
+    assert main(arguments) == 2
+    assert capsys.readouterr().err.startswith("No task matches 'edits/bgu'. Tasks: edits/constant, ")
 
 
 def test_streams_and_other_interfaces_are_refused(serve: Callable[[Respond], str]) -> None:
@@ -396,8 +450,9 @@ def test_command_runs_contestants_once_and_prints_the_table(
 
 
 def test_command_needs_a_url_and_the_model_of_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(['--url', 'http://127.0.0.1:9/v1']) == 2
-    assert 'Pass `--url` and `--model`' in capsys.readouterr().err
+    for arguments in (['--url', 'http://127.0.0.1:9/v1'], ['--url', '127.0.0.1:9/v1', '--model', 'local']):
+        assert main(arguments) == 2
+        assert 'Pass `--url` and `--model`' in capsys.readouterr().err
 
     append_run(tmp_path / 'runs.jsonl', RUN)
     arguments = ['--here', '--contestant', 'bare', '--easy', '0', '--out', str(tmp_path / 'runs.jsonl')]
