@@ -48,6 +48,14 @@ def test_verifier_accepts_the_right_result_and_refuses_wrong_ones(task: Task) ->
         assert verify(changes), changes
 
 
+@pytest.mark.parametrize('task', TASKS, ids=lambda task: task.id)
+@pytest.mark.parametrize('text', ['[' * 100_000, 'a' * 200_000, '\0"'], ids=['nested', 'long', 'binary'])
+def test_verifier_refuses_files_that_cannot_be_parsed(task: Task, text: str) -> None:
+    """A verifier that raises would end the lab, and again at each attempt to continue."""
+    paths = {*task.files, *task.right, *(path for changes in task.wrong for path in changes)}
+    assert task.verify(dict.fromkeys(paths, text), task.files)
+
+
 def test_tasks_are_of_each_kind() -> None:
     assert len(BY_ID) == len(TASKS) >= 20
     assert list(dict.fromkeys(task.group for task in TASKS)) == snapshot(
