@@ -22,7 +22,16 @@ from benchmarks.contestants import ROOT
 from .contestants import CONTESTANTS, launch
 from .harness import HarnessTask, easy_tasks
 from .recorder import Recorder
-from .runs import Conditions, Launch, Run, WrongModelError, append_run, load_runs, run_task
+from .runs import (
+    Conditions,
+    Launch,
+    ModelUnavailableError,
+    Run,
+    WrongModelError,
+    append_run,
+    load_runs,
+    run_task,
+)
 from .table import render_table
 from .tasks import TASKS, Task
 
@@ -61,34 +70,52 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     options = _parse(arguments)
     if not options.table:
-        if not options.url or not options.model:
+        if not options.url or not options.url.startswith(('http://', 'https://')) or not options.model:
             print(
                 'Pass `--url` and `--model`, for example --url http://127.0.0.1:8080/v1 --model local.', file=sys.stderr
             )
             return 2
         try:
             _run(_plan(options), options.url)
-        except WrongModelError as error:
+        except (UnknownTaskError, WrongModelError) as error:
             print(error, file=sys.stderr)
             return 2
+        except ModelUnavailableError as error:
+            print(f'{error}\nStart the command again to make the missing runs.', file=sys.stderr)
+            return 1
     print(render_table(load_runs(options.out)))
     return 0
 
 
 def _run(plan: Plan, url: str) -> None:
-    """Make the missing runs and append each to the file as it ends."""
+    """Make the missing runs and append each to the file as it ends.
+
+    Raises:
+        ModelUnavailableError: The server failed. Runs that had begun are in the file, unless they failed too.
+    """
     missing = plan.missing()
     key = os.environ.get('OPENAI_API_KEY', 'none')
+    failures: list[ModelUnavailableError] = []
     with Recorder(url, key).serve() as recorder, ThreadPoolExecutor(plan.jobs) as pool:
-        futures = [pool.submit(run_task, *run, plan.conditions, recorder) for run in missing]
+
+        def attempt(launch: Launch, task: Task | HarnessTask, seed: int) -> Run | None:
+            try:
+                return None if failures else run_task(launch, task, seed, plan.conditions, recorder)
+            except ModelUnavailableError as error:
+                failures.append(error)
+                return None
+
+        futures = [pool.submit(attempt, *run) for run in missing]
         try:
             for number, future in enumerate(as_completed(futures), start=1):
-                run = future.result()
-                append_run(plan.out, run)
-                print(f'{number} of {len(missing)}: {_describe(run)}', file=sys.stderr)
+                if (run := future.result()) is not None:
+                    append_run(plan.out, run)
+                    print(f'{number} of {len(missing)}: {_describe(run)}', file=sys.stderr)
         except BaseException:
             pool.shutdown(cancel_futures=True, wait=False)
             raise
+    if failures:
+        raise failures[0]
 
 
 def _describe(run: Run) -> str:
@@ -96,9 +123,16 @@ def _describe(run: Run) -> str:
     return f'{run.contestant} {run.task}, {run.requests} requests, {run.seconds:.0f} s: {verdict}'
 
 
+class UnknownTaskError(Exception):
+    """No task has the name that was passed."""
+
+
 def _plan(options: argparse.Namespace) -> Plan:
     patterns: list[str] = options.task or ['*']
     tasks: list[Task | HarnessTask] = [*easy_tasks(options.easy), *TASKS]
+    for pattern in patterns:
+        if not any(fnmatch(task.id, pattern) for task in tasks):
+            raise UnknownTaskError(f'No task matches {pattern!r}. Tasks: {", ".join(task.id for task in tasks)}.')
     settings: dict[str, Any] = {**SETTINGS, **options.settings}
     return Plan(
         launches=[launch(name, is_here=options.here) for name in options.contestant or CONTESTANTS],

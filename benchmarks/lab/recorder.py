@@ -20,6 +20,9 @@ from urllib.parse import urlsplit
 
 from .trace import Message, Step, trace_of
 
+UNAVAILABLE = frozenset((401, 402, 403, 404, 408, 429, 502, 503, 504))
+"""The statuses that say nothing about the agent: a wrong key, URL or model, a limit, or a server that is down."""
+
 
 @dataclass(kw_only=True)
 class Journal:
@@ -35,6 +38,8 @@ class Journal:
     """The errors of the other requests."""
     sent: int = 0
     """Number of requests that were forwarded, without those that failed: clients repeat these."""
+    is_unavailable: bool = False
+    """Whether the last request could not reach the model, or has a status of `UNAVAILABLE`."""
     was_limited: bool = False
     """Whether a request was refused because of the limit."""
     is_stopped: bool = False
@@ -146,8 +151,10 @@ def _handler_of(recorder: Recorder) -> type[BaseHTTPRequestHandler]:
             try:
                 response = recorder.send(connection, path, apply_settings(body, journal.settings))
                 status, content = response.status, response.read()
+                journal.is_unavailable = status in UNAVAILABLE
             except (OSError, HTTPException) as error:
                 status, content = 400, _error(f'The model cannot be reached: {error}')
+                journal.is_unavailable = True
             finally:
                 journal.connections.discard(connection)
                 connection.close()

@@ -74,7 +74,11 @@ class Run:
 
 
 def run_task(launch: Launch, task: Task | HarnessTask, seed: int, conditions: Conditions, recorder: Recorder) -> Run:
-    """Let a contestant work on a task in a temporary directory, and return what came of it."""
+    """Let a contestant work on a task in a temporary directory, and return what came of it.
+
+    Raises:
+        ModelUnavailableError: The run failed because of the server, not of the agent.
+    """
     settings = {'model': conditions.model, 'seed': seed, **conditions.settings}
     journal = Journal(request_limit=task.request_limit, settings=settings)
     with TemporaryDirectory(prefix='lab-') as temporary:
@@ -98,6 +102,8 @@ def run_task(launch: Launch, task: Task | HarnessTask, seed: int, conditions: Co
         after = _read_files(directory)
         problem = task.check(directory)
     ending = _ending(journal, answer, error)
+    if ending == 'error' and journal.is_unavailable:
+        raise ModelUnavailableError(journal.errors[-1])
     changed = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
     return Run(
         contestant=launch.contestant,
@@ -159,6 +165,10 @@ def _read_files(directory: Path) -> dict[str, bytes]:
     }
 
 
+class ModelUnavailableError(Exception):
+    """The server cannot be reached, or refuses requests whatever they contain."""
+
+
 class WrongModelError(Exception):
     """The file of results has runs of another model."""
 
@@ -171,8 +181,8 @@ def load_runs(path: Path, model: str | None = None) -> list[Run]:
     """
     if not path.exists():
         return []
-    lines = path.read_text().splitlines(keepends=True)
-    runs = [Run(**json.loads(line)) for line in lines if line.endswith('\n')]
+    *lines, _incomplete = path.read_bytes().split(b'\n')  # a text of a model may contain other line separators
+    runs = [Run(**json.loads(line)) for line in lines]
     for run in runs:
         if model is not None and run.model != model:
             raise WrongModelError(f'{path} has runs of {run.model!r}. Pass another `--out` for {model!r}.')
@@ -186,4 +196,4 @@ def append_run(path: Path, run: Run) -> None:
         file.seek(0)
         content = file.read()
         file.truncate(content.rfind(b'\n') + 1)
-        file.write(json.dumps(asdict(run), ensure_ascii=False).encode() + b'\n')
+        file.write(json.dumps(asdict(run)).encode() + b'\n')  # ASCII, as a model may write half a surrogate pair

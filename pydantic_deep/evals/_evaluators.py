@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from pydantic import ConfigDict
+from pydantic.dataclasses import dataclass
 from pydantic_evals.evaluators import EvaluationReason, Evaluator, EvaluatorContext
 
 from pydantic_deep._text.line_diff import render_diff
@@ -17,8 +18,11 @@ from ._case import TurnCase, TurnResult
 Context: TypeAlias = EvaluatorContext[TurnCase, TurnResult, Any]
 """The case, the expected and the actual result."""
 
+_STRICT = ConfigDict(extra='forbid')
+"""The fields of an evaluator are validated: a glob instead of a list of globs would match nothing."""
 
-@dataclass(repr=False)
+
+@dataclass(repr=False, config=_STRICT)
 class FilesEqual(Evaluator[TurnCase, TurnResult, Any]):
     """Whether the files after the turn equal the expected ones."""
 
@@ -30,7 +34,7 @@ class FilesEqual(Evaluator[TurnCase, TurnResult, Any]):
         return _verdict(_differences(_expected(ctx).files, ctx.output.files, self.paths))
 
 
-@dataclass(repr=False)
+@dataclass(repr=False, config=_STRICT)
 class FilesUnchanged(Evaluator[TurnCase, TurnResult, Any]):
     """Whether the turn left files as they were."""
 
@@ -42,7 +46,7 @@ class FilesUnchanged(Evaluator[TurnCase, TurnResult, Any]):
         return _verdict(_differences(ctx.inputs.files, ctx.output.files, self.paths))
 
 
-@dataclass(repr=False)
+@dataclass(repr=False, config=_STRICT)
 class FilesContain(Evaluator[TurnCase, TurnResult, Any]):
     """Whether files contain texts."""
 
@@ -59,7 +63,7 @@ class FilesContain(Evaluator[TurnCase, TurnResult, Any]):
         )
 
 
-@dataclass(repr=False)
+@dataclass(repr=False, config=_STRICT)
 class TodosCompleted(Evaluator[TurnCase, TurnResult, Any]):
     """Whether the turn ended with todos, and all are completed."""
 
@@ -72,7 +76,7 @@ class TodosCompleted(Evaluator[TurnCase, TurnResult, Any]):
         )
 
 
-@dataclass(repr=False)
+@dataclass(repr=False, config=_STRICT)
 class ApprovalsAsked(Evaluator[TurnCase, TurnResult, Any]):
     """Whether the turn asked for approval of the expected calls and of no others. Arguments may differ."""
 
@@ -86,7 +90,7 @@ class ApprovalsAsked(Evaluator[TurnCase, TurnResult, Any]):
         return _verdict([*missing, *(f'{name} asked for approval.' for name in (asked - expected).elements())])
 
 
-@dataclass(repr=False)
+@dataclass(repr=False, config=_STRICT)
 class UsageAtMost(Evaluator[TurnCase, TurnResult, Any]):
     """Whether the usage of the turn, with its subagents, is within limits. `None` is no limit."""
 
@@ -110,7 +114,7 @@ class UsageAtMost(Evaluator[TurnCase, TurnResult, Any]):
         )
 
 
-@dataclass(repr=False)
+@dataclass(repr=False, config=_STRICT)
 class ReplaysExactly(Evaluator[TurnCase, TurnResult, Any]):
     """Whether a replay (`replay_case`) equals the recording."""
 

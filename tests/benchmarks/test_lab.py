@@ -18,7 +18,16 @@ from inline_snapshot import snapshot
 from benchmarks.lab.__main__ import main
 from benchmarks.lab.failures import Ending, Reason, classify
 from benchmarks.lab.recorder import Recorder, apply_settings
-from benchmarks.lab.runs import Conditions, Launch, Run, WrongModelError, append_run, load_runs, run_task
+from benchmarks.lab.runs import (
+    Conditions,
+    Launch,
+    ModelUnavailableError,
+    Run,
+    WrongModelError,
+    append_run,
+    load_runs,
+    run_task,
+)
 from benchmarks.lab.table import render_table, wilson_interval
 from benchmarks.lab.tasks import TASKS, Changes, Task, apply_changes
 from benchmarks.lab.trace import MAX_RESULT_CHARS, Call, Step, count_calls, trace_of
@@ -37,6 +46,14 @@ def test_verifier_accepts_the_right_result_and_refuses_wrong_ones(task: Task) ->
     assert verify({})
     for changes in task.wrong:
         assert verify(changes), changes
+
+
+@pytest.mark.parametrize('task', TASKS, ids=lambda task: task.id)
+@pytest.mark.parametrize('text', ['[' * 100_000, 'a' * 200_000, '\0"'], ids=['nested', 'long', 'binary'])
+def test_verifier_refuses_files_that_cannot_be_parsed(task: Task, text: str) -> None:
+    """A verifier that raises would end the lab, and again at each attempt to continue."""
+    paths = {*task.files, *task.right, *(path for changes in task.wrong for path in changes)}
+    assert task.verify(dict.fromkeys(paths, text), task.files)
 
 
 def test_tasks_are_of_each_kind() -> None:
@@ -183,14 +200,28 @@ def test_runs_survive_a_line_that_a_crash_cut_off(tmp_path: Path) -> None:
     assert load_runs(path) == [RUN, replace(RUN, seed=1)]
 
 
+@pytest.mark.parametrize('text', ['a\u2028b', 'a\x85b', 'a\x0cb', '\ud83d', 'задача'])
+def test_runs_have_any_text_of_a_model(tmp_path: Path, text: str) -> None:
+    path = tmp_path / 'runs.jsonl'
+    append_run(path, replace(RUN, answer=text))
+    append_run(path, replace(RUN, seed=1))
+    assert load_runs(path) == [replace(RUN, answer=text), replace(RUN, seed=1)]
+
+
+def test_runs_are_read_from_a_file_with_characters_that_are_not_escaped(tmp_path: Path) -> None:
+    path, run = tmp_path / 'runs.jsonl', replace(RUN, answer='a\u2028b')
+    path.write_bytes(json.dumps(asdict(run), ensure_ascii=False).encode() + b'\n')
+    assert load_runs(path) == [run]
+
+
 def test_runs_of_another_model_are_refused(tmp_path: Path) -> None:
     append_run(tmp_path / 'runs.jsonl', RUN)
     with pytest.raises(WrongModelError, match=r"has runs of 'local'\. Pass another `--out` for 'other'\."):
         load_runs(tmp_path / 'runs.jsonl', 'other')
 
 
-Respond = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
-"""Returns the message that answers a request; `None` for an error of the server."""
+Respond = Callable[[Mapping[str, Any]], Mapping[str, Any] | int | None]
+"""Returns the message that answers a request, or the status of an error of the server; `None` for 500."""
 
 
 @pytest.fixture
@@ -206,10 +237,11 @@ def serve() -> Iterator[Callable[[Respond], str]]:
                 usage = {'prompt_tokens': 100, 'completion_tokens': 7, 'total_tokens': 107}
                 choice = {'index': 0, 'message': message, 'finish_reason': 'stop'}
                 reply = {'id': 'r', 'object': 'chat.completion', 'created': 0, 'model': 'm', 'choices': [choice]}
-                self.send_response(500 if message is None else 200)
+                status = message if isinstance(message, int) else 500 if message is None else 200
+                self.send_response(status)
                 self.send_header('Content-Type', 'application/json')
                 self.end_headers()
-                content = json.dumps({**reply, 'usage': usage} if message else {'error': 'busy'}).encode()
+                content = json.dumps({**reply, 'usage': usage} if status == 200 else {'error': 'busy'}).encode()
                 with suppress(BrokenPipeError):  # of a run that was stopped
                     self.wfile.write(content)
 
@@ -336,10 +368,54 @@ def test_errors_of_the_model_do_not_count_as_requests(serve: Callable[[Respond],
     assert run.message.count('; 500: {"error": "busy"}') == 3
 
 
-def test_model_that_cannot_be_reached_is_an_error() -> None:
-    run = attempt('http://127.0.0.1:9/v1', "answer(error=ask('a')['message'])")
-    assert run.reason == 'error'
-    assert 'The model cannot be reached' in run.message
+def test_model_that_cannot_be_reached_is_no_failure_of_the_agent() -> None:
+    with pytest.raises(ModelUnavailableError, match='The model cannot be reached'):
+        attempt('http://127.0.0.1:9/v1', "answer(error=ask('a')['message'])")
+
+
+def test_run_counts_if_a_later_request_reaches_the_model(serve: Callable[[Respond], str]) -> None:
+    replies = iter([429, {'role': 'assistant', 'content': 'Hello'}])
+    run = attempt(serve(lambda body: next(replies)), "ask('a'); ask('b'); answer(error='no such tool')")
+    assert (run.requests, run.reason) == (1, 'error')
+
+
+@pytest.mark.parametrize('status', [401, 404, 429])
+def test_command_stops_without_results_if_the_model_is_unavailable(
+    serve: Callable[[Respond], str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    status: int,
+) -> None:
+    # A contestant without a framework, which would need seconds to start.
+    command = (sys.executable, '-c', ASK + "answer(error=str(ask('a')))")
+
+    def launch(name: str, *, is_here: bool) -> Launch:
+        return Launch(contestant=name, command=command, environment={})
+
+    monkeypatch.setattr('benchmarks.lab.__main__.launch', launch)
+    out, asked = tmp_path / 'runs.jsonl', list[str]()
+
+    def refuse(body: Mapping[str, Any]) -> int:
+        asked.append(body['path'])
+        return status
+
+    arguments = ['--contestant', 'bare', '--easy', '0', '--model', 'local', '--task', 'edits/*', '--out', str(out)]
+    assert main([*arguments, '--url', serve(refuse)]) == 1
+    assert len(asked) == 1
+    assert load_runs(out) == []
+    assert f'{status}: ' in (printed := capsys.readouterr().err)
+    assert printed.endswith('Start the command again to make the missing runs.\n')
+
+    assert main([*arguments, '--url', serve(lambda body: None)]) == 0
+    assert {run.reason for run in load_runs(out)} == {'error'}
+
+
+def test_command_refuses_unknown_tasks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ['--here', '--contestant', 'bare', '--easy', '0', '--out', str(tmp_path / 'runs.jsonl')]
+    arguments += ['--url', 'http://127.0.0.1:9/v1', '--model', 'local', '--task', 'edits/*', '--task', 'edits/bgu']
+    assert main(arguments) == 2
+    assert capsys.readouterr().err.startswith("No task matches 'edits/bgu'. Tasks: edits/constant, ")
 
 
 def test_streams_and_other_interfaces_are_refused(serve: Callable[[Respond], str]) -> None:
@@ -382,8 +458,9 @@ def test_command_runs_contestants_once_and_prints_the_table(
 
 
 def test_command_needs_a_url_and_the_model_of_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(['--url', 'http://127.0.0.1:9/v1']) == 2
-    assert 'Pass `--url` and `--model`' in capsys.readouterr().err
+    for arguments in (['--url', 'http://127.0.0.1:9/v1'], ['--url', '127.0.0.1:9/v1', '--model', 'local']):
+        assert main(arguments) == 2
+        assert 'Pass `--url` and `--model`' in capsys.readouterr().err
 
     append_run(tmp_path / 'runs.jsonl', RUN)
     arguments = ['--here', '--contestant', 'bare', '--easy', '0', '--out', str(tmp_path / 'runs.jsonl')]

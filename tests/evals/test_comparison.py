@@ -25,6 +25,7 @@ from pydantic_deep.evals import (
     load_cases,
     replay_case,
     run_case,
+    write_case,
 )
 from pydantic_deep.testing import ScriptedModel
 
@@ -122,6 +123,25 @@ def test_unknown_evaluators_are_named(evaluators: Any, tmp_path: Path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    'evaluator',
+    [
+        {'FilesUnchanged': 'prices.csv'},
+        {'FilesEqual': {'paths': 'prices.csv'}},
+        {'FilesEqual': {'path': ['prices.csv']}},
+        {'FilesContain': {'texts': ['tea']}},
+        {'UsageAtMost': {'requests': 'few'}},
+        {'TodosCompleted': {'count': 2}},
+    ],
+)
+def test_fields_of_evaluators_are_validated_before_a_run(evaluator: Any, tmp_path: Path):
+    """A glob instead of a list of globs would match no file, so the case would be solved whatever happens."""
+    case = TurnCase(name='a', prompt='Go', expected=TurnResult(output=None), evaluators=[evaluator])
+    write_case(case, tmp_path)
+    with pytest.raises(CaseFormatError, match=next(iter(evaluator))):
+        load_cases(tmp_path)
+
+
 def test_missing_extra_is_named():
     program = "import sys; sys.modules['pydantic_evals'] = None; import pydantic_deep.evals"
     result = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True)

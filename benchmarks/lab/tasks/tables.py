@@ -17,7 +17,10 @@ def has_rows(path: str, rows: list[list[str]]) -> Verifier:
     """Return a verifier that wants a CSV file with these rows, in any quotation."""
 
     def verify(after: Files, before: Files) -> str | None:
-        found = [[cell.strip() for cell in row] for row in csv.reader(after.get(path, '').splitlines()) if row]
+        try:
+            found = [[cell.strip() for cell in row] for row in csv.reader(after.get(path, '').splitlines()) if row]
+        except csv.Error as error:
+            return f'{path} is not CSV: {error}'
         return None if found == rows else f'{path} has the rows {found}, not {rows}'
 
     return verify
@@ -29,7 +32,7 @@ def has_json(path: str, value: object) -> Verifier:
     def verify(after: Files, before: Files) -> str | None:
         try:
             found = json.loads(after.get(path, ''))
-        except ValueError as error:
+        except (RecursionError, ValueError) as error:
             return f'{path} is not JSON: {error}'
         return None if found == value else f'{path} is {found}, not {value}'
 
