@@ -125,7 +125,7 @@ async def open_state(
             webhooks=webhooks,
             memory=memory,
             runs=runs,
-            repetitions=Repetitions(runs, claims),
+            repetitions=Repetitions(runs, store, claims),
             rate=RateLimit(per_second=settings.requests_per_second, burst=settings.request_burst, clock=time.monotonic),
             wrong_keys=WrongKeyLimit(
                 per_minute=settings.wrong_keys_per_minute, burst=settings.wrong_key_burst, clock=time.monotonic

@@ -219,10 +219,10 @@ class AgentHandler(RequestHandler):
         await run.begun.wait()
         return await load_task(self._access, message.task_id or run.id, agent=self._agent, run_id=run.id)
 
-    async def _start(self, message: Message) -> ServerRun:
+    async def _start(self, message: Message, run_id: str | None) -> ServerRun:
         access = self._access
         if message.task_id:
-            return await self._answer(message)
+            return await self._answer(message, run_id)
         own = await access.conversation(message.context_id) if message.context_id else None
         if own is not None and own.record.agent_name != self._agent:
             raise not_found()
@@ -231,9 +231,9 @@ class AgentHandler(RequestHandler):
         prompt = prompt_of(await fetch_content(access.state.settings, prompt_content(message.parts)))
         check_prompt('message', prompt)
         version = await (access.create_conversation(self._agent) if own is None else access.version_in(own))
-        return await start_run(access, version, TurnOptions(prompt=prompt))
+        return await start_run(access, version, TurnOptions(prompt=prompt, run_id=run_id))
 
-    async def _answer(self, message: Message) -> ServerRun:
+    async def _answer(self, message: Message, run_id: str | None) -> ServerRun:
         """Start the run that resumes a paused task."""
         access, task = self._access, await self._load(message.task_id)
         run = task.run
@@ -251,4 +251,5 @@ class AgentHandler(RequestHandler):
             raise ServerError('forbidden', 'Answering approvals requires a key with the scope `approve`.')
         given = parse_answers(message.parts, run.approvals)
         version = await access.version(run.version_id)
-        return await start_run(access, version, TurnOptions(answers=given.answers, reason=given.reason))
+        options = TurnOptions(answers=given.answers, reason=given.reason, run_id=run_id)
+        return await start_run(access, version, options)

@@ -47,8 +47,8 @@ async def start_or_join(
     """
     access.model(agent_name)
 
-    async def start() -> ServerRun:
-        return (await start_turn(access, agent_name, dialogue, session_id=session_id)).run
+    async def start(run_id: str | None) -> ServerRun:
+        return (await start_turn(access, agent_name, dialogue, session_id=session_id, run_id=run_id)).run
 
     run = await access.state.repetitions.start(access.owner, agent_name, identity, start)
     return CompatTurn(access=access, agent_name=agent_name, request=dialogue, run=run)

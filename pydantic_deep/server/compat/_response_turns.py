@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from pydantic import JsonValue, TypeAdapter
@@ -91,13 +92,18 @@ async def create_response(access: Access, body: ResponseRequest, identity: Reque
     own = await _named_object(access, body)
     dialogue = parse_response_request(body, is_rest=own is not None)
 
-    async def start() -> ServerRun:
+    async def start(run_id: str | None) -> ServerRun:
         continuation, system = (None, '') if own is None else await _continue(access, own, body.model, dialogue)
-        turn = await start_turn(access, body.model, dialogue, session_id=body.session_id, continuation=continuation)
         fields = body.model_dump(mode='json', include=_REPEATED, exclude_none=True, by_alias=True)
         if isinstance(own, OwnConversation):
             fields['conversation'] = {'id': own.row.id}
-        await store_response_row(access, turn.run.id, fields=fields, system=digest_of(dialogue.system) or system)
+        store_row = partial(store_response_row, access, fields=fields, system=digest_of(dialogue.system) or system)
+        if run_id is not None:
+            await store_row(run_id)  # before a request at another server can join the run
+        turn = await start_turn(
+            access, body.model, dialogue, session_id=body.session_id, continuation=continuation, run_id=run_id
+        )
+        await store_row(turn.run.id)
         return turn.run
 
     run = await access.state.repetitions.start(access.owner, body.model, identity, start)

@@ -192,6 +192,7 @@ async def start_turn(
     *,
     session_id: str | None,
     continuation: Continuation | None = None,
+    run_id: str | None = None,
 ) -> CompatTurn:
     """Start the turn that a client requests.
 
@@ -201,6 +202,7 @@ async def start_turn(
         dialogue: The parsed request.
         session_id: The client's own session id.
         continuation: The version that the request names; by default, the one that the earlier messages identify.
+        run_id: The id of the run if workers execute it.
 
     Raises:
         ServerError: The caller lacks a scope, no run can start now, a decision does not match a pending approval, or
@@ -215,6 +217,7 @@ async def start_turn(
     approvals = await _authorize_decisions(access, agent_name, dialogue.decisions)
     new = await fetch_content(access.state.settings, dialogue.prompt)
     options = TurnOptions(
+        run_id=run_id,
         model_settings=dialogue.model_settings,
         external_tools=dialogue.tools.tools,
         tool_choice=dialogue.tools.choice,

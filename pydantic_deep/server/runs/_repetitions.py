@@ -22,6 +22,7 @@ from pydantic_deep.repository import (
     Upsert,
 )
 from pydantic_deep.server.http._errors import ServerError
+from pydantic_deep.store import SqlStore, new_id
 
 from ._pool import RunPool
 from ._server_run import ServerRun
@@ -30,13 +31,13 @@ SAME_BYTES_SECONDS = 60
 """How long a request with the same bytes joins the run of the first one, after which a person may ask again."""
 
 START_SECONDS = 30
-"""How long a repeated request waits until another server has started the run of the first one, before it starts one."""
+"""How long a repeated request waits until another server has started the run of the first one, before it starts that itself."""
 
 POLL_SECONDS = 0.05
 """Interval at which it looks."""
 
 KEY_SECONDS = 86_400
-"""How long the servers of a store remember a key. They remember other requests as long as these can be joined."""
+"""How long a claim with a key is kept: longer than runs take. Others are kept as long as they can be joined."""
 
 PRUNE_SECONDS = 60
 """Interval at which a server removes the requests that are not remembered any more."""
@@ -44,8 +45,8 @@ PRUNE_SECONDS = 60
 CLAIM_FIELDS = ('expires_at',)
 """The indexed fields of the rows."""
 
-StartRun: TypeAlias = Callable[[], Awaitable[ServerRun]]
-"""Starts the run of a request."""
+StartRun: TypeAlias = Callable[[str | None], Awaitable[ServerRun]]
+"""Starts the run of a request, with this id if workers execute it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,8 +87,8 @@ class RequestClaim(BaseModel):
     """When the server received it, as a Unix timestamp in seconds."""
     expires_at: float
     """When the row may be removed."""
-    run_id: str | None = None
-    """The run, once it has started."""
+    run_id: str
+    """The run, which starts after the row is stored."""
 
 
 @dataclass
@@ -101,14 +102,16 @@ class _Entry:
 class Repetitions:
     """The runs of requests: those of this process, and if workers execute them, those of all servers of the store."""
 
-    def __init__(self, runs: RunPool, claims: SqlRepository[RequestClaim] | None = None) -> None:
+    def __init__(self, runs: RunPool, store: SqlStore, claims: SqlRepository[RequestClaim] | None = None) -> None:
         """Create it.
 
         Args:
             runs: The run pool, which keeps the logs of ended runs.
+            store: The store with the runs.
             claims: The requests of all servers; `None` if each server executes the runs of its own requests.
         """
         self._runs = runs
+        self._store = store
         self._claims = claims
         self._entries: dict[tuple[str, str, str], _Entry] = {}
         self._next_prune = 0.0
@@ -129,7 +132,7 @@ class Repetitions:
                 identity.check(entry.content)
                 return entry.run
             if self._claims is None:
-                entry.run = await start_run()
+                entry.run = await start_run(None)
             else:
                 id = claim_id(owner, agent_name, identity)
                 entry.run = await self._start_claimed(self._claims, id, identity, start_run)
@@ -142,7 +145,9 @@ class Repetitions:
         await self._prune_claims(claims)
         now = time.time()
         kept_seconds = KEY_SECONDS if identity.has_key else SAME_BYTES_SECONDS + START_SECONDS
-        claim = RequestClaim(id=id, content=identity.content, claimed_at=now, expires_at=now + kept_seconds)
+        claim = RequestClaim(
+            id=id, content=identity.content, run_id=new_id(), claimed_at=now, expires_at=now + kept_seconds
+        )
         while True:
             try:
                 await claims.create(claim)
@@ -150,43 +155,61 @@ class Repetitions:
             except RowExistsError:
                 pass
             try:
-                earlier = await self._started(claims, id)
+                earlier, run = await self._claimed(claims, id, identity)
             except RowNotFoundError:  # it was refused
                 continue
-            identity.check(earlier.content)
-            run = None if earlier.run_id is None else await self._runs.follow(earlier.run_id)
             if run is not None and identity.joins(run, time.time() - earlier.claimed_at):
                 return run
-            replaced = earlier.model_copy(update={'id': f'{id} {earlier.claimed_at}'})
+            if run is None and await self._store.run(earlier.run_id) is None:
+                claim = earlier  # its server has crashed or hangs: with the same id, one of both can start the run
+                break
+            replaced = earlier.model_copy(update={'id': f'{id} {earlier.run_id}'})
             try:
                 await claims.apply([Create(replaced), Upsert(claim)])
                 break
             except RowExistsError:  # another request has replaced it
                 continue
+        started: ServerRun | None = None
         try:
-            run = await start_run()
-        except BaseException:
+            run = await start_run(claim.run_id)
+        except BaseException as error:
             with anyio.CancelScope(shield=True):
-                await claims.delete(id)
-            raise
-        await claims.upsert(claim.model_copy(update={'run_id': run.id}))
+                started = await self._runs.follow(claim.run_id)
+                if started is None:
+                    await claims.delete(id)
+            if started is None or not isinstance(error, ValueError):  # that of a run id that is in use
+                raise
+            run = started
+        if run.id != claim.run_id:  # the request repeats an answer
+            await claims.upsert(claim.model_copy(update={'run_id': run.id}))
         return run
 
-    async def _started(self, claims: SqlRepository[RequestClaim], id: str) -> RequestClaim:
-        """Return a claim when its run has started, or its server has had enough time for that."""
+    async def _claimed(
+        self, claims: SqlRepository[RequestClaim], id: str, identity: RequestIdentity
+    ) -> tuple[RequestClaim, ServerRun | None]:
+        """Return a claim and its run; `None` if it is not kept any more, or has not started in time.
+
+        Raises:
+            RowNotFoundError: There is no claim.
+            ServerError: The key was used for another request.
+        """
         while True:
             claim = await claims.get(id)
-            if claim.run_id is not None or time.time() - claim.claimed_at > START_SECONDS:
-                return claim
+            run = await self._runs.follow(claim.run_id)
+            is_forgotten = run is None and await self._store.run(claim.run_id) is not None
+            if not is_forgotten:
+                identity.check(claim.content)
+            if run is not None or is_forgotten or time.time() - claim.claimed_at > START_SECONDS:
+                return claim, run
             await anyio.sleep(POLL_SECONDS)
 
     async def _prune_claims(self, claims: SqlRepository[RequestClaim]) -> None:
         """Remove claims that have expired, once in a while."""
         now = time.time()
         if now >= self._next_prune:
-            self._next_prune = now + PRUNE_SECONDS
             expired = await claims.list({'expires_at': Range(lt=now)}, limit=1000)
             await claims.apply([Delete(claim.id) for claim in expired.items])
+            self._next_prune = now + PRUNE_SECONDS * (expired.cursor is None)
 
     def _prune(self) -> None:
         """Remove the entries of runs that are not kept any more, except those that are being started."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +14,7 @@ from pydantic_ai.messages import ModelMessage, UserPromptPart
 from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep import create_deep_agent
-from pydantic_deep.repository import SqlRepository
+from pydantic_deep.repository import Change, SqlRepository
 from pydantic_deep.server import AnyAgent, ServerSettings
 from pydantic_deep.server.http._errors import ServerError
 from pydantic_deep.server.runs import _repetitions
@@ -45,13 +45,17 @@ class Doors:
 
     def repetitions(self, door: int) -> Repetitions:
         """Return the repetitions of a server that has just started."""
-        return Repetitions(self.served[door].state.runs, self.claims)
+        return Repetitions(self.served[door].state.runs, self.served[door].store, self.claims)
 
-    async def begin(self, door: int) -> ServerRun:
+    async def begin(self, door: int, run_id: str | None) -> ServerRun:
         """Queue a run at a server."""
         state = self.served[door].state
-        version = await VersionedAgent(create_deep_agent(ScriptedModel()), state.store).create()
-        return await state.runs.submit(version, TurnOptions(prompt='Hi'), state.store, owner='ada')
+        version = await VersionedAgent(create_deep_agent(ScriptedModel(), name='analyst'), state.store).create()
+        return await state.runs.submit(version, TurnOptions(prompt='Hi', run_id=run_id), state.store, owner='ada')
+
+    async def has_claim(self) -> bool:
+        """Return whether a server has received a request."""
+        return await self.claims.count() > 0
 
     async def queued(self) -> int:
         """Return the number of runs of the store, ended or not."""
@@ -150,7 +154,7 @@ async def test_refused_request_can_be_repeated_at_another_server(doors: Doors) -
     """The other server waits until the first one has refused it, and then starts a run itself."""
     waits = anyio.Event()
 
-    async def refuse() -> ServerRun:
+    async def refuse(run_id: str | None) -> ServerRun:
         await waits.wait()
         raise ServerError('rate_limited', 'Too many runs.')
 
@@ -172,11 +176,17 @@ async def test_refused_request_can_be_repeated_at_another_server(doors: Doors) -
     assert await doors.queued() == 1
 
 
+async def _claim(doors: Doors, *, age_seconds: float) -> RequestClaim:
+    """Add the claim of a server that has not started the run."""
+    id, claimed_at = _repetitions.claim_id('ada', 'analyst', IDENTITY), time.time() - age_seconds
+    claim = RequestClaim(id=id, content='content', run_id=new_id(), claimed_at=claimed_at, expires_at=claimed_at + 90)
+    await doors.claims.create(claim)
+    return claim
+
+
 async def test_request_of_a_crashed_server_is_started_once(doors: Doors) -> None:
     """The server crashed before it started the run. Of two servers that receive the request again, one starts it."""
-    claimed_at = time.time() - _repetitions.START_SECONDS - 1
-    crashed = RequestClaim(id='', content='content', claimed_at=claimed_at, expires_at=claimed_at + 90)
-    await doors.claims.create(crashed.model_copy(update={'id': _repetitions.claim_id('ada', 'analyst', IDENTITY)}))
+    claim = await _claim(doors, age_seconds=_repetitions.START_SECONDS + 1)
     runs: list[str] = []
 
     async def start(door: int) -> None:
@@ -187,7 +197,108 @@ async def test_request_of_a_crashed_server_is_started_once(doors: Doors) -> None
         group.start_soon(start, 0)
         group.start_soon(start, 1)
 
+    assert runs == [claim.run_id] * 2
+    assert await doors.queued() == 1
+
+
+async def test_run_of_a_server_that_was_slow_is_started_once(doors: Doors, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a server hangs, another one starts the run in its place. When the first one goes on, it joins that run."""
+    hangs = anyio.Event()
+    monkeypatch.setattr(_repetitions, 'START_SECONDS', 0)
+    runs: list[str] = []
+
+    async def slow(run_id: str | None) -> ServerRun:
+        await hangs.wait()
+        return await doors.begin(0, run_id)
+
+    async def start(door: int, start_run: _repetitions.StartRun) -> None:
+        run = await doors.repetitions(door).start('ada', 'analyst', IDENTITY, start_run)
+        runs.append(run.id)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(start, 0, slow)
+        await until(doors.has_claim)
+        await start(1, partial(doors.begin, 1))
+        hangs.set()
+
     assert len(set(runs)) == 1
+    assert await doors.queued() == 1
+    assert await doors.claims.count() == 1
+
+
+async def test_failure_of_a_slow_server_does_not_start_the_run_again(
+    doors: Doors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It fails after another one has started the run in its place, which later requests still join."""
+    hangs = anyio.Event()
+    monkeypatch.setattr(_repetitions, 'START_SECONDS', 0)
+
+    async def slow(run_id: str | None) -> ServerRun:
+        await hangs.wait()
+        raise ServerError('unavailable', 'The store does not answer.')
+
+    async def first() -> None:
+        with pytest.raises(ServerError, match='does not answer'):
+            await doors.repetitions(0).start('ada', 'analyst', IDENTITY, slow)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(first)
+        await until(doors.has_claim)
+        await doors.repetitions(1).start('ada', 'analyst', IDENTITY, partial(doors.begin, 1))
+        hangs.set()
+    await doors.repetitions(0).start('ada', 'analyst', IDENTITY, partial(doors.begin, 0))
+
+    assert await doors.queued() == 1
+
+
+async def test_key_with_another_body_is_refused_while_the_first_request_starts(doors: Doors) -> None:
+    await _claim(doors, age_seconds=0)
+    other = RequestIdentity(digest='digest', content='other', has_key=True)
+
+    with pytest.raises(ServerError, match='with another body'):
+        await doors.repetitions(1).start('ada', 'analyst', other, partial(doors.begin, 1))
+
+
+async def test_request_after_the_end_of_its_run_is_replaced_once(doors: Doors, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two servers that receive it at the same time, one starts a run, and the other joins it."""
+    async with doors.worker() as worker:
+        run = await doors.repetitions(0).start('ada', 'analyst', IDENTITY, partial(doors.begin, 0))
+        await until(lambda: run.outcome is not None)
+        assert await worker.store.queue.prune(0) == 1
+    for door in doors.served:
+        door.state.runs.clear_logs()
+    runs: list[str] = []
+    apply = doors.claims.apply
+
+    async def start(door: int) -> None:
+        joined = await doors.repetitions(door).start('ada', 'analyst', IDENTITY, partial(doors.begin, door))
+        runs.append(joined.id)
+
+    async def apply_later(changes: Sequence[Change[RequestClaim]]) -> None:
+        """Replace the claim after the other server has replaced it."""
+        if len(changes) == 2 and not runs:
+            monkeypatch.setattr(doors.claims, 'apply', apply)
+            await start(1)
+        await apply(changes)
+
+    monkeypatch.setattr(doors.claims, 'apply', apply_later)
+    await start(0)
+
+    assert runs[0] == runs[1] != run.id
+    assert await doors.queued() == 1
+
+
+async def test_request_with_answers_that_were_given_joins_their_run_at_another_server(doors: Doors) -> None:
+    """The answers started a run before, so the request has not started the run of its claim."""
+    answered = await doors.begin(0, None)
+
+    async def start(run_id: str | None) -> ServerRun:
+        return answered
+
+    await doors.repetitions(0).start('ada', 'analyst', IDENTITY, start)
+    joined = await doors.repetitions(1).start('ada', 'analyst', IDENTITY, partial(doors.begin, 1))
+
+    assert joined.id == answered.id
     assert await doors.queued() == 1
 
 
@@ -204,10 +315,14 @@ async def test_request_joins_its_run_for_a_minute(doors: Doors, monkeypatch: pyt
 async def test_requests_that_cannot_be_joined_any_more_are_removed(doors: Doors) -> None:
     now = time.time()
     for id, expires_at in [('old', now - 1), ('new', now + 60)]:
-        await doors.claims.create(RequestClaim(id=id, content='content', claimed_at=now, expires_at=expires_at))
+        await doors.claims.create(
+            RequestClaim(id=id, content='content', run_id=new_id(), claimed_at=now, expires_at=expires_at)
+        )
     repetitions = doors.repetitions(0)
     await repetitions.start('ada', 'analyst', IDENTITY, partial(doors.begin, 0))
-    await doors.claims.upsert(RequestClaim(id='later', content='content', claimed_at=now, expires_at=now - 1))
+    await doors.claims.upsert(
+        RequestClaim(id='later', content='content', run_id=new_id(), claimed_at=now, expires_at=now - 1)
+    )
     await repetitions.start('bob', 'analyst', IDENTITY, partial(doors.begin, 0))
 
     ids = {claim.id for claim in (await doors.claims.list()).items}
