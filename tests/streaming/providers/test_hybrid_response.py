@@ -465,17 +465,19 @@ async def test_memory_is_bounded_for_long_answers() -> None:
             yield chunk
         yield b'data: [DONE]\n\n'
 
-    response = HybridResponse(chunks(), OpenaiDecoder(), window_bytes=64 * 1024)
-    tracemalloc.start()
-    count = 0
-    async for _ in response.iter_lines():
-        count += 1
-    _, peak_bytes = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
+    peaks: list[int] = []
+    for _ in range(3):  # other threads of this process allocate memory, too, but not each time
+        response = HybridResponse(chunks(), OpenaiDecoder(), window_bytes=64 * 1024)
+        tracemalloc.start()
+        count = 0
+        async for _line in response.iter_lines():
+            count += 1
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert count == 4001
+        assert len(await response.content()) == 4_000_000
 
-    assert count == 4001
-    assert peak_bytes < 500_000
-    assert len(await response.content()) == 4_000_000
+    assert min(peaks) < 500_000
 
 
 async def test_failing_spill_is_an_error() -> None:
