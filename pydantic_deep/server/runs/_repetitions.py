@@ -31,16 +31,16 @@ SAME_BYTES_SECONDS = 60
 """How long a request with the same bytes joins the run of the first one, after which a person may ask again."""
 
 START_SECONDS = 30
-"""How long a repeated request waits until another server has started the run of the first one, before it starts that itself."""
+"""How long a repeated request waits for another server to start the run of the first one. Then it starts the run itself."""
 
 POLL_SECONDS = 0.05
 """Interval at which it looks."""
 
 KEY_SECONDS = 86_400
-"""How long a claim with a key is kept: longer than runs take. Others are kept as long as they can be joined."""
+"""How long a claim with a key is kept. Others are kept as long as they can be joined."""
 
 PRUNE_SECONDS = 60
-"""Interval at which a server removes the requests that are not remembered any more."""
+"""Interval at which a server removes expired claims."""
 
 CLAIM_FIELDS = ('expires_at',)
 """The indexed fields of the rows."""
