@@ -9,6 +9,9 @@ from typing import cast
 
 from pydantic import ConfigDict, JsonValue, TypeAdapter
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
+from pydantic_core import PydanticSerializationError
+
+from .half_characters import repair
 
 
 @cache
@@ -16,6 +19,15 @@ def message_adapter() -> TypeAdapter[list[ModelMessage]]:
     """Return an adapter that writes messages as pydantic-ai does, but preserves NaN and infinities."""
     config = ConfigDict(ser_json_bytes='base64', val_json_bytes='base64', ser_json_inf_nan='constants')
     return TypeAdapter(list[ModelMessage], config=config)
+
+
+def dump_message(message: ModelMessage) -> bytes:
+    """Return a list of one message as JSON. A message with half of a surrogate pair is repaired, in place."""
+    try:
+        return message_adapter().dump_json([message])
+    except PydanticSerializationError:
+        repair([message])
+        return message_adapter().dump_json([message])
 
 
 def dump_history(messages: Sequence[ModelMessage]) -> JsonValue:

@@ -13,6 +13,7 @@ from pydantic_ai.messages import ModelMessage, ToolCallPart, UserPromptPart
 from pydantic_ai.workspaces import WorkspaceError
 
 from pydantic_deep._messages.deferred_metadata import Preview
+from pydantic_deep._messages.half_characters import join_halves
 from pydantic_deep._messages.headings import FILES_HEADING, UPLOADS_HEADING
 from pydantic_deep._messages.notice import Notice, first_requests, last_noticed
 from pydantic_deep._messages.summary_metadata import CarriedOver
@@ -33,7 +34,7 @@ from ._backend import as_backend, commands_of, source_of
 from ._files import Files, RunState
 from ._inputs import last_prompts, shorten_prompts
 from ._listing import list_names
-from ._offload import HEAD_CHARS, TAIL_CHARS, escape_halves, render_preview, store_text, text_of
+from ._offload import HEAD_CHARS, TAIL_CHARS, render_preview, store_text, text_of
 from ._preview import preview_call, read_paths, written_file
 from ._protection import changes_protected, refusal
 from ._render import render_uploads
@@ -270,7 +271,7 @@ class Filesystem(AbstractCapability[object]):
 
     async def _fit(self, ctx: RunContext[object], result: object, limit: int | None, call: ToolCallPart) -> object:
         if isinstance(result, str):
-            result = escape_halves(result)
+            result = join_halves(result)
         text = None if limit is None else text_of(result)
         if text is None or limit is None or len(text) <= limit:
             return result

@@ -7,8 +7,10 @@ from dataclasses import replace
 
 from pydantic_ai.messages import ModelMessage, ModelRequest, StructuredContent, TextContent, UserContent, UserPromptPart
 
+from pydantic_deep._messages.half_characters import join_halves
+
 from ._files import Files
-from ._offload import escape_halves, render_preview, store_text
+from ._offload import render_preview, store_text
 
 _NAME = 'prompt'
 """The base file name of an offloaded text. Further texts get a number."""
@@ -77,5 +79,5 @@ async def _fit(files: Files, text: str, limit: int) -> str:
     """Return a text, shortened to head, tail and path if it is too long."""
     if len(text) <= limit:
         return text
-    whole = escape_halves(text)
+    whole = join_halves(text)
     return render_preview(whole, await store_text(files, _NAME, whole))

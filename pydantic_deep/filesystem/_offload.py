@@ -45,15 +45,6 @@ def text_of(result: object) -> str | None:
         return None
 
 
-def escape_halves(text: str) -> str:
-    r"""Escape lone surrogates in a text (`\ud800`), which neither JSON nor requests can contain."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode(errors='backslashreplace').decode()
-    return text
-
-
 def render_preview(text: str, path: str) -> str:
     """Return the head and tail of a text, with the path of the complete text in between."""
     left_out = len(text) - HEAD_CHARS - TAIL_CHARS

@@ -18,6 +18,7 @@ from pydantic_ai import ToolDefinition
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
 
 from pydantic_deep._messages.deferred_metadata import Preview
+from pydantic_deep._messages.half_characters import join_halves
 from pydantic_deep._text.encodings import parse_text
 from pydantic_deep._text.line_diff import DiffView, view_diff
 from pydantic_deep_backends.paths import display_path
@@ -28,7 +29,6 @@ from ._changes import decide_edit, decide_write, kind_of, refuse_command
 from ._edit import AppliedEdit
 from ._failures import tool_failures
 from ._files import Files, Place
-from ._offload import escape_halves
 from ._render import render_size
 from ._toolset import TOOLSET_ID, function_toolset, search_lines
 
@@ -60,8 +60,8 @@ async def preview_call(files: Files, tool_def: ToolDefinition, args: Mapping[str
             case _:
                 pass  # the files that a search will find are unknown, so none is listed, and no pattern allows the call
     except (ModelRetry, ToolFailed) as error:
-        text, binds, failure = WOULD_FAIL + ' '.join(error.message.splitlines()), True, escape_halves(error.message)
-    return Preview(kind=kind, text=escape_halves(text), diff=diff, files=touched, binds=binds, failure=failure)
+        text, binds, failure = WOULD_FAIL + ' '.join(error.message.splitlines()), True, join_halves(error.message)
+    return Preview(kind=kind, text=join_halves(text), diff=diff, files=touched, binds=binds, failure=failure)
 
 
 async def written_file(

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
 
 from pydantic_deep._messages.media import ReadAsset, externalize_body, inline_body
-from pydantic_deep._messages.message_json import message_adapter
+from pydantic_deep._messages.message_json import dump_message
 from pydantic_deep.store import MessageRecord, NewAsset, Store, VersionRecord
 
 
 def encode_message(message: ModelMessage) -> tuple[bytes, list[NewAsset]]:
     """Return a message as JSON, and its media as assets that the JSON refers to by digest."""
-    body, media = externalize_body(message_adapter().dump_json([message])[1:-1])
+    body, media = externalize_body(dump_message(message)[1:-1])
     return body, [
         NewAsset(digest=medium.digest, data=medium.data, media_type=medium.media_type or 'application/octet-stream')
         for medium in media

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 
+from pydantic_deep._messages.half_characters import join_halves
+
 _MAX_TEXT_CHARS = 2_000
 """Maximum length of its last text and of the reason in characters, about 500 tokens each."""
 
@@ -39,7 +41,7 @@ def render_failure(name: str, reason: str, messages: Sequence[ModelMessage], dis
 def describe_error(error: BaseException) -> str:
     """Return the class name and the message of an exception, with invalid characters escaped."""
     described = f'{type(error).__name__}: {error}'.removesuffix(': ')
-    return described.encode(errors='backslashreplace').decode()  # a lone surrogate would break the next request
+    return join_halves(described)  # half of a surrogate pair would break the next request
 
 
 def _done(messages: Sequence[ModelMessage]) -> list[str]:

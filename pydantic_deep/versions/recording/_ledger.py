@@ -18,7 +18,8 @@ from pydantic_ai.messages import (
 from pydantic_ai.tools import ToolDefinition
 
 from pydantic_deep._messages.deferred_metadata import DELEGATES
-from pydantic_deep._messages.message_json import message_adapter
+from pydantic_deep._messages.half_characters import join_halves
+from pydantic_deep._messages.message_json import dump_message
 from pydantic_deep.store import CallRecord
 
 Effect: TypeAlias = Literal['read', 'write', 'external']
@@ -72,7 +73,7 @@ def encode_result(tool_name: str, tool_call_id: str, result: object) -> str:
     """Return the result of a call as JSON: its message parts with their metadata, and its tools."""
     tools = cast('ToolReturn[object]', result).tools if isinstance(result, ToolReturn) else None
     parts = parts_of(tool_name, tool_call_id, cast('object', result))
-    message = message_adapter().dump_json([ModelRequest(parts=parts)]).decode()
+    message = dump_message(ModelRequest(parts=parts)).decode()
     return f'{{"returned":{message},"tools":{json.dumps(tools)}}}'
 
 
@@ -100,7 +101,7 @@ def failure_of(error: ToolFailed | ModelRetry | ToolFailedError | ToolRetryError
 def encode_failure(error: ToolFailed | ModelRetry) -> str:
     """Return a failed call as JSON."""
     kind: Literal['ToolFailed', 'ModelRetry'] = 'ToolFailed' if isinstance(error, ToolFailed) else 'ModelRetry'
-    return _Failure(failure=kind, message=str(error)).model_dump_json()
+    return _Failure(failure=kind, message=join_halves(str(error))).model_dump_json()
 
 
 def replay_result(text: str) -> object:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Any, cast
 
 from opentelemetry import trace
@@ -32,6 +33,7 @@ from pydantic_ai.models import Model, ModelRequestContext
 from pydantic_ai.usage import RunUsage
 from pydantic_ai.workspaces import WorkspaceRef
 
+from pydantic_deep._messages.half_characters import repair
 from pydantic_deep._run_to_completion import run_to_completion
 from pydantic_deep._workflow_check import check_not_in_workflow
 from pydantic_deep.approvals import Approvals
@@ -311,6 +313,7 @@ class Recorder(AbstractCapability[object]):
     ) -> ModelResponse:
         """Record the request as sent, and its response. Recorded responses of a crashed run cause no request."""
         self._live = ctx.messages  # includes the prompt: before the first request, no node has ended
+        repair(takewhile(lambda message: not isinstance(message, ModelResponse), reversed(ctx.messages)))
         recording = self.recording
         if recording is None:
             return await handler(request_context)
@@ -328,6 +331,7 @@ class Recorder(AbstractCapability[object]):
 
     def _note_response(self, position: int, response: ModelResponse) -> None:
         """Record the response to a request, unless it comes from the recording."""
+        repair([response])
         script = self._script
         if script.position == position:  # a capability has responded instead of the model
             script.position = min(script.position, len(script.responses)) + 1

@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from pydantic_ai import Agent, BinaryContent, CallDeferred, DeferredToolRequests, ModelRetry, RunContext
+from pydantic_ai import (
+    Agent,
+    BinaryContent,
+    CallDeferred,
+    DeferredToolRequests,
+    ModelRetry,
+    RunContext,
+    Tool,
+    ToolFailed,
+    ToolReturn,
+)
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import UnexpectedModelBehavior
-from pydantic_ai.messages import ModelMessage, TextPart, ToolCallPart, ToolReturnPart, UserPromptPart
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelMessagesTypeAdapter,
+    ModelResponse,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.models.function import AgentInfo, DeltaThinkingCalls, DeltaThinkingPart, FunctionModel
 
-from pydantic_deep import Approve, DeepAgentDeps, Filesystem, StateBackend, as_workspace
+from pydantic_deep import Approve, DeepAgentDeps, Filesystem, StateBackend, as_workspace, create_deep_agent
 from pydantic_deep.store import VersionFilter
 from pydantic_deep.testing import ScriptedModel, call
 from pydantic_deep.versions import Recorder, VersionedAgent
@@ -217,3 +237,75 @@ async def test_turn_continues_from_a_version_made_by_a_recorder_alone(make: Make
     turn = await root.advance('b')
 
     assert (root.kind, words(await turn.messages())) == ('root', ['b', 'two'])
+
+
+@dataclass
+class Page:
+    title: str
+
+
+def fails(error: type[Exception]) -> str:
+    raise error('half \ud83d')
+
+
+HALVES: dict[str, Callable[[], object]] = {
+    'a text': lambda: 'half \ud83d',
+    'a key and a value': lambda: {'half \ud83d': ['half \ud83d']},
+    'an object': lambda: Page('half \ud83d'),
+    'content and metadata': lambda: ToolReturn('ok', content='half \ud83d', metadata={'half \ud83d': 'half \ud83d'}),
+    'a retry': lambda: fails(ModelRetry),
+    'a failure': lambda: fails(ToolFailed),
+}
+
+
+@pytest.mark.parametrize('effect', ['read', 'external'])
+@pytest.mark.parametrize('result', HALVES.values(), ids=HALVES)
+async def test_half_of_a_surrogate_pair_in_a_result_does_not_end_the_turn(
+    store: SpyStore, result: Callable[[], object], effect: str
+):
+    """A tool passes on half of a surrogate pair, which neither a store nor a request can contain. It is escaped in the
+    next request, in the version and in the ledger.
+    """
+    requests: list[str] = []
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        requests.append(ModelMessagesTypeAdapter.dump_json(messages).decode())
+        return ModelResponse([TextPart('done')])
+
+    agent = create_deep_agent(
+        ScriptedModel(call('fetch'), answer), tools=[Tool(result, name='fetch', metadata={'effect': effect})]
+    )
+    version = await (await VersionedAgent(agent, store).create()).advance('go')
+    assert (version.state, version.output) == ('complete', 'done')
+    assert r'half \\ud83d' in requests[0]
+    stored = await version.messages()
+    assert r'half \\ud83d' in ModelMessagesTypeAdapter.dump_json(stored).decode()
+
+
+@pytest.mark.parametrize('is_streamed', [False, True])
+async def test_halves_of_surrogate_pairs_in_a_response_are_joined_or_escaped(store: SpyStore, is_streamed: bool):
+    """A server that splits a stream within a surrogate pair delivers two halves, and one that cuts an answer off may
+    deliver one. The answer is stored, and the next turn can be sent.
+    """
+
+    def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        return ModelResponse([ThinkingPart('half \ud83d'), TextPart('pair \ud83d\ude00, half \ud83d')])
+
+    async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | DeltaThinkingCalls]:
+        yield {0: DeltaThinkingPart(content='half \ud83d')}
+        for piece in ('pair \ud83d', '\ude00, half \ud83d'):
+            yield piece
+
+    agent = create_deep_agent(FunctionModel(respond, stream_function=stream))
+    start = await VersionedAgent(agent, store).create()
+    if is_streamed:
+        async with start.advance_stream('go') as turn:
+            assert [text async for text in turn]
+            version = turn.version
+    else:
+        version = await start.advance('go')
+    assert version is not None
+    assert version.output == r'pair 😀, half \ud83d'
+    assert words(await version.messages()) == ['go', r'pair 😀, half \ud83d']
+    again = await version.advance('go on')
+    assert again.state == 'complete'
