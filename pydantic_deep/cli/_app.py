@@ -76,6 +76,7 @@ from pydantic_deep.cli.commands._worker import worker_app
 from pydantic_deep.cli.history._pending import find_resumable
 from pydantic_deep.cli.history._revisions import Revisions
 from pydantic_deep.cli.history._store import choose_store, open_chosen_store
+from pydantic_deep.cli.render._next_command import forget_options
 from pydantic_deep.cli.terminal._deferred_warnings import deferred_warnings
 from pydantic_deep.cli.turn._failures import EXIT_CODES
 from pydantic_deep.cli.turn._runtime import create_runtime
@@ -162,11 +163,13 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _root(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option('--version', callback=_print_version, is_eager=True, help='Show the version and exit.')
     ] = False,
 ) -> None:
     """Run a deep agent in a directory: it plans with todos, and reads, searches, writes and edits files there."""
+    context.call_on_close(forget_options)
 
 
 @app.command(

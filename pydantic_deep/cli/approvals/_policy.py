@@ -19,6 +19,7 @@ from pydantic_deep.approvals import (
     Respond,
 )
 from pydantic_deep.cli.render._ids import short_id
+from pydantic_deep.cli.render._next_command import next_command
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.store import ApprovalRecord, Store, VersionFilter
 from pydantic_deep.streaming import ApprovalAnswerEvent
@@ -148,7 +149,7 @@ async def check_unanswered(store: Store, version_id: str, approvals: Sequence[Ap
         return
     by = f' by {resumed.decided_by}' if resumed.decided_by else ''
     newest = await store.versions(VersionFilter(run_id=resumed.resumed_by), limit=1)
-    command = f'pydantic-deep show {short_id(newest[0].id)}' if newest else 'pydantic-deep log --steps'
+    command = next_command('show', short_id(newest[0].id)) if newest else next_command('log', '--steps')
     raise NotPendingError(
         f'The version {short_id(version_id)} was answered{by}, and a run has resumed it. Show its progress with: '
         f'{command}'

@@ -34,6 +34,7 @@ from pydantic_deep.cli.approvals._yaml_arguments import InvalidArgumentsError, f
 from pydantic_deep.cli.history._reader import VersionReader
 from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.cli.render._log import describe_age
+from pydantic_deep.cli.render._next_command import next_command
 from pydantic_deep.cli.render._terminal_text import escape_invisible
 from pydantic_deep.cli.render._wrapping import print_lines
 from pydantic_deep.store import (
@@ -184,7 +185,7 @@ def _answer(
     if left:
         typer.echo(f'Version {version} has {left} more to answer.')
     else:
-        typer.echo(f'All approvals are answered. Resume with: pydantic-deep resume {version}')
+        typer.echo(f'All approvals are answered. Resume with: {next_command("resume", version)}')
 
 
 def _parse_decision(

@@ -15,6 +15,7 @@ from pydantic_deep.cli.approvals._policy import ApprovalMode
 from pydantic_deep.cli.history._changes import check_out, merge_versions, parse_choices, rewind_to
 from pydantic_deep.cli.history._reader import VersionReader
 from pydantic_deep.cli.render._ids import HEAD, short_id
+from pydantic_deep.cli.render._next_command import next_command
 from pydantic_deep.cli.render._reports import describe_checkout, describe_merge, describe_unversioned
 from pydantic_deep.versions import UnversionedChangesError
 
@@ -163,7 +164,7 @@ def _merge(
         command = shlex.join(['pydantic-deep', 'merge', ours, theirs, *(f'--choose={text}' for text in choose or ())])
         _print_lines(describe_merge(merged, command=command, choose='--choose '), err=bool(merged.conflicts))
         if merged.version is not None:
-            typer.echo(f'To check out its files: pydantic-deep checkout {short_id(merged.version.id)}')
+            typer.echo(f'To check out its files: {next_command("checkout", short_id(merged.version.id))}')
     raise typer.Exit(1 if merged.conflicts else 0)
 
 

@@ -27,6 +27,7 @@ from pydantic_deep.cli.history._reader import VersionReader
 from pydantic_deep.cli.history._revisions import Revisions, UnknownVersionError
 from pydantic_deep.cli.history._store import NO_STORE, UnusableStoreError, choose_store, open_chosen_store
 from pydantic_deep.cli.render._ids import HEAD
+from pydantic_deep.cli.render._next_command import keep_option
 from pydantic_deep.cli.render._terminal_text import escape_invisible
 from pydantic_deep.cli.terminal._deferred_warnings import deferred_warnings
 from pydantic_deep.cli.turn._conversation import (
@@ -120,7 +121,12 @@ USAGE_ERRORS = (
 DirectoryOption = Annotated[
     Path,
     typer.Option(
-        '--dir', '-d', exists=True, file_okay=False, help='The working directory of the agent, which it cannot leave.'
+        '--dir',
+        '-d',
+        exists=True,
+        file_okay=False,
+        callback=keep_option,
+        help='The working directory of the agent, which it cannot leave.',
     ),
 ]
 ModelOption = Annotated[
@@ -184,6 +190,7 @@ AgentOption = Annotated[
     typer.Option(
         '--agent',
         metavar='MODULE:NAME',
+        callback=keep_option,
         help='Your own agent, with its own model, skills and approvals, instead of that of the command line. Its deps are '
         '`DeepAgentDeps` with the directory.',
     ),
@@ -251,6 +258,7 @@ StoreOption = Annotated[
     typer.Option(
         '--store',
         metavar='URL',
+        callback=keep_option,
         help='The store of versions: sqlite:///relative.db, sqlite:////absolute.db or postgresql://user@host/database. '
         'Default: PYDANTIC_DEEP_STORE, else ~/.local/state/pydantic-deep/agents.db.',
     ),
@@ -295,7 +303,10 @@ JsonOption = Annotated[bool, typer.Option('--json', help='Print events to standa
 
 
 VersionsDirectoryOption = Annotated[
-    Path, typer.Option('--dir', '-d', exists=True, file_okay=False, help='The directory whose versions to use.')
+    Path,
+    typer.Option(
+        '--dir', '-d', exists=True, file_okay=False, callback=keep_option, help='The directory whose versions to use.'
+    ),
 ]
 TargetDirectoryOption = Annotated[
     Path,

@@ -11,6 +11,7 @@ import typer
 from pydantic_deep.cli._metadata import DIRECTORY, conversation_title
 from pydantic_deep.cli.approvals._policy import GATED_TOOLS
 from pydantic_deep.cli.render._ids import short_id
+from pydantic_deep.cli.render._next_command import next_command
 from pydantic_deep.cli.render._terminal_text import escape_invisible
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.store import SqlStore, Store, VersionFilter, VersionRecord
@@ -178,11 +179,12 @@ class VersionReader:
                 at = 'a version that was deleted' if version is None else f'version {short_id(version.id)}'
                 finish = ''
                 if version is not None and is_own(version) and can_finish(run, version):
-                    finish = f'Finish it with: pydantic-deep resume {short_id(version.id)}. '
+                    finish = f'Finish it with: {next_command("resume", short_id(version.id))}. '
                 begun = run.started_at.isoformat(timespec='milliseconds')
                 text = (
                     f'Suspended: the run of {run.agent_name} of {begun} did not end. It is at {at}, and '
-                    f'no process works on it. {finish}Continue after its last step with: pydantic-deep run --continue TASK'
+                    f'no process works on it. {finish}Continue after its last step with: '
+                    f'{next_command("run", "--continue", "TASK")}'
                 )
                 typer.echo(escape_invisible(text), err=True)
 

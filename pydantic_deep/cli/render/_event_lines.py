@@ -31,6 +31,7 @@ from pydantic_deep.todos import Todo, TodoStatus
 
 from ._budget_amounts import render_amount
 from ._ids import short_id
+from ._next_command import next_command
 from ._terminal_text import escape_invisible, first_line, first_line_of_prose, rich_text
 
 MAX_PREVIEW_CHARS = 200
@@ -233,7 +234,7 @@ def render_end(end: EndEvent, *, names_store: bool = True) -> Text:
     if end.version_id is not None:
         lines.append(_version_line(end.version_id, workspace.store if workspace and names_store else None))
         if workspace is not None and not workspace.is_in_directory:
-            lines.append(Text(f'{WORKED_ON_COPY} pydantic-deep checkout {short_id(end.version_id)}', 'yellow'))
+            lines.append(Text(f'{WORKED_ON_COPY} {next_command("checkout", short_id(end.version_id))}', 'yellow'))
     return Text('\n').join(lines)
 
 
@@ -250,8 +251,8 @@ def render_error(error: ErrorEvent, end: EndEvent) -> Text:
 def render_pause(approvals: Sequence[Approval], end: EndEvent) -> Text:
     """Return the number of pending calls, and the command that resumes the turn."""
     calls = '1 call needs' if len(approvals) == 1 else f'{len(approvals)} calls need'
-    command = f'pydantic-deep resume {short_id(end.version_id or "")}'
-    return Text(f'Paused: {calls} approval. Answer with: {command}', 'bold yellow')
+    command = next_command('resume', short_id(end.version_id or ''))
+    return Text(f'Paused: {calls} your answer. Answer with: {command}', 'bold yellow')
 
 
 def parse_args(args: str) -> dict[str, JsonValue]:

@@ -22,6 +22,7 @@ from pydantic_deep.cli._metadata import DIRECTORY, SESSION, SETTINGS, TITLE
 from pydantic_deep.cli.history._pending import can_finish
 from pydantic_deep.cli.history._revisions import Revisions
 from pydantic_deep.cli.render._ids import short_id
+from pydantic_deep.cli.render._next_command import next_command
 from pydantic_deep.cli.render._terminal_text import first_line_of_prose
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.errors import DeepAgentError
@@ -184,7 +185,7 @@ class Conversation:
             name = short_id(record.id)
             raise ForeignVersionError(
                 f'The turn of the version {name} has another {" and ".join(different)} than this conversation. Resume it '
-                f'with `pydantic-deep resume {name}`.'
+                f'with `{next_command("resume", name)}`.'
             )
 
     async def resume_from(self, record: VersionRecord) -> Version:
@@ -301,7 +302,8 @@ async def _describe_paused(store: Store, record: VersionRecord) -> str:
     before = f'continue before it with `--from {shown}~`'
     if await is_pending(store, record):
         return (
-            f'The version {shown} has pending approvals. Answer them with `pydantic-deep resume {shown}`, or {before}.'
+            f'The version {shown} has pending approvals. Answer them with '
+            f'`{next_command("resume", shown)}`, or {before}.'
         )
     newest = await TurnLineages(store=store).latest_continuation(record)
     name = short_id(newest.id)
@@ -313,7 +315,7 @@ async def _describe_paused(store: Store, record: VersionRecord) -> str:
     if await is_pending(store, newest):
         return (
             f'The version {shown} was answered, and {name}, which continues it, has pending approvals. Answer them '
-            f'with `pydantic-deep resume {name}`, or {before}.'
+            f'with `{next_command("resume", name)}`, or {before}.'
         )
     return (
         f'The version {shown} was answered, and the run that continues it has no version yet. Wait for that '

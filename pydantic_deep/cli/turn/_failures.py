@@ -10,6 +10,7 @@ from pydantic_ai.exceptions import ModelAuthenticationError, ModelConnectionErro
 from pydantic_deep.audit import redact
 from pydantic_deep.cli.render._budget_amounts import BudgetMeasure, BudgetUsage, render_amount
 from pydantic_deep.cli.render._ids import short_id
+from pydantic_deep.cli.render._next_command import next_command
 from pydantic_deep.cli.render._terminal_text import first_line
 from pydantic_deep.retries import CutAnswerError
 from pydantic_deep.streaming import EXPECTED_ERRORS, EndEvent, ErrorEvent, RunStatus
@@ -107,8 +108,8 @@ def _redacted(text: str) -> str:
 
 def _describe_replaced(error: WorkspaceReplacedError) -> str:
     advice = (
-        'Empty it, or store them as a version first: pydantic-deep checkout '
-        f'{short_id(error.version_id)} --force (then check that version out to continue with them)'
+        'Empty it, or store them as a version first: '
+        f'{next_command("checkout", short_id(error.version_id), "--force")} (then check that version out to continue with them)'
         if error.can_be_stored
         else 'Move them away: some of them cannot be stored in a version.'
     )
@@ -119,7 +120,7 @@ def describe_suspension(error: Exception) -> str:
     """Return the message for a turn that the store could not complete."""
     return (
         f'Suspended: the store did not accept the end of the turn. {first_line(str(error), MAX_CHARS)} Continue after '
-        'the last stored step with: pydantic-deep run --continue TASK'
+        f'the last stored step with: {next_command("run", "--continue", "TASK")}'
     )
 
 
@@ -127,7 +128,7 @@ def describe_interrupted_prompt(version: str) -> str:
     """Return the message for a turn that was interrupted at a prompt."""
     return (
         f'Interrupted. Completed work is not undone. The version {version} is still pending: answer with '
-        f'`pydantic-deep resume {version}`, or continue in a chat with another prompt.'
+        f'`{next_command("resume", version)}`, or continue in a chat with another prompt.'
     )
 
 
@@ -143,7 +144,7 @@ def describe_exceeded_budget(use: BudgetUsage, *, is_persistent: bool, pending: 
     sentence = f'The budget of {limit} for a turn is used up: {used} used.'
     if pending is None:
         return f'{sentence} {_continue_advice(use.measure, is_persistent=is_persistent)}'
-    return f'{sentence} Raise it: pydantic-deep resume {pending} {BUDGET_OPTIONS[use.measure]} …'
+    return f'{sentence} Raise it: {next_command("resume", pending, BUDGET_OPTIONS[use.measure], "…")}'
 
 
 def describe_last_answer(use: BudgetUsage, *, is_persistent: bool) -> str:
@@ -162,6 +163,8 @@ def describe_last_answer(use: BudgetUsage, *, is_persistent: bool) -> str:
 
 def _continue_advice(measure: BudgetMeasure, *, is_persistent: bool) -> str:
     advice = (
-        'Continue with `pydantic-deep run --continue TASK`, or in a chat with another prompt; ' if is_persistent else ''
+        f'Continue with `{next_command("run", "--continue", "TASK")}`, or in a chat with another prompt; '
+        if is_persistent
+        else ''
     )
     return f'{advice}{BUDGET_OPTIONS[measure]} raises it.'

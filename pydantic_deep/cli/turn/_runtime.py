@@ -210,7 +210,7 @@ def create_runtime(
     """
     if settings.agent != own_agent:
         raise InvalidAgentsError(
-            f'The turn ran with your agent {settings.agent!r}. Name it with --agent, or --agents in `evals`.'
+            f'The turn ran with your agent {settings.agent!r}. Add `--agent {settings.agent}`; in `evals`, `--agents`.'
             if own_agent is None
             else f'The turn ran with {_shown(settings.agent)}, and not with {own_agent!r}, which --agent names.'
         )

@@ -55,7 +55,7 @@ given in .
 · edit_file /poem.txt
 1 request, 0 tool calls, 100 tokens in, 10 out, 0 s
 version 01234567 in /tmp/state/pydantic-deep/agents.db
-Paused: 2 calls need approval. Answer with: pydantic-deep resume 01234567
+Paused: 2 calls need your answer. Answer with: pydantic-deep resume 01234567
 """)
     assert not (work / 'new.txt').exists()
 

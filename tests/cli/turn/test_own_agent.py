@@ -94,10 +94,11 @@ def test_paused_turn_is_resumed_only_with_the_agent_that_is_named_again(invoke: 
     """The metadata of a version does not decide which code is imported."""
     paused = invoke('run', 'Bill', '--agent', 'firm:asking', '--approvals', 'pause')
     assert paused.exit_code == 5, paused.stderr
+    assert paused.stderr.endswith(' --agent firm:asking\n')
     refused = invoke('resume', '--approvals', 'allow')
     assert (refused.exit_code, refused.stderr) == (
         2,
-        "The turn ran with your agent 'firm:asking'. Name it with --agent, or --agents in `evals`.\n",
+        "The turn ran with your agent 'firm:asking'. Add `--agent firm:asking`; in `evals`, `--agents`.\n",
     )
     refused = invoke('resume', '--approvals', 'allow', '--agent', 'firm:billing')
     assert refused.stderr.startswith("The turn ran with your agent 'firm:asking', and not with 'firm:billing'")
