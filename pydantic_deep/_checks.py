@@ -9,10 +9,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from ._text.escapes import is_blank
 from .errors import ValidationError
+
+if TYPE_CHECKING:
+    import pydantic
 
 MAX_INTEGER: Final = 2**63 - 1
 """The largest integer that every database accepts."""
@@ -211,3 +214,11 @@ def _shown(value: object) -> str:
     except ValueError:  # an integer with more digits than Python converts to a string
         return 'a number that is too large'
     return text if len(text) <= _SHOWN_CHARS else f'{text[:_SHOWN_CHARS]}…'
+
+
+def describe_problem(error: pydantic.ValidationError) -> str:
+    """Return the first problem that pydantic found, with its place, without values, which may be secrets."""
+    problem = error.errors(include_url=False, include_input=False)[0]
+    place = '.'.join(map(str, problem['loc']))
+    message = problem['msg'].removeprefix('Value error, ')
+    return f'`{place}`: {message}' if place else message

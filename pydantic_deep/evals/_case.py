@@ -20,9 +20,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 from pydantic_ai.messages import UserContent
 
+from pydantic_deep._checks import describe_problem
 from pydantic_deep.approvals import Approve, Decision, Deny, Edit, Respond
 from pydantic_deep.audit import redact
 from pydantic_deep.todos import Todo
@@ -253,6 +254,8 @@ def read_case(folder: Path) -> TurnCase:
             rows=TurnRows.from_json(recording) if has_recording else None,
             unrepeatable=None if calls is None else frozenset((response, call) for response, call in calls),
         )
+    except ValidationError as error:
+        raise CaseFormatError(folder, f'{describe_problem(error)}.') from error
     except (LookupError, TypeError, ValueError) as error:
         raise CaseFormatError(folder, str(error)) from error
 

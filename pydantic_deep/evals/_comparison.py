@@ -8,8 +8,11 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from pydantic import ValidationError
 from pydantic_evals import Case, Dataset
 from pydantic_evals.evaluators import Evaluator
+
+from pydantic_deep._checks import describe_problem
 
 from ._case import TurnCase, TurnResult, TurnUsage, read_cases
 from ._evaluators import EVALUATORS, ReplaysExactly
@@ -47,7 +50,7 @@ def load_cases(
         loaded = Dataset[Any, Any, Any].from_dict(specs, custom_evaluator_types=[*EVALUATORS, *evaluators])
     except Exception as error:  # an `ExceptionGroup` of the evaluators that cannot be created
         causes: Sequence[BaseException] = getattr(error, 'exceptions', [error])
-        raise CaseFormatError(Path(directory), ' '.join(str(cause) for cause in causes)) from error
+        raise CaseFormatError(Path(directory), ' '.join(map(_describe, causes))) from error
     return Dataset(
         name=loaded.name,
         cases=[
@@ -56,6 +59,14 @@ def load_cases(
         ],
         evaluators=[ReplaysExactly()] if is_replay else [],
     )
+
+
+def _describe(error: BaseException) -> str:
+    """Return why an evaluator cannot be created. The texts of pydantic have several lines."""
+    invalid = error.__cause__
+    if not isinstance(invalid, ValidationError):
+        return str(error)
+    return f'{str(error).partition(": ")[0]}: {describe_problem(invalid)}.'
 
 
 @dataclass(frozen=True, kw_only=True)

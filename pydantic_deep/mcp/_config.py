@@ -13,6 +13,8 @@ from typing import Final, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from pydantic_deep._checks import describe_problem
+
 from ._errors import McpConfigError
 
 _VARIABLE: Final = re.compile(r'\$\{([A-Za-z_][A-Za-z0-9_]*)(:-([^}]*))?\}')
@@ -146,14 +148,6 @@ def parse_mcp_file(text: str, path: Path) -> dict[str, McpServer]:
         if parsed is not None:
             found[name] = parsed
     return found
-
-
-def describe_problem(error: ValidationError) -> str:
-    """Return the first problem of an invalid configuration, with its place, without values that may be secrets."""
-    problem = error.errors(include_url=False, include_input=False)[0]
-    place = '.'.join(map(str, problem['loc']))
-    message = problem['msg'].removeprefix('Value error, ')
-    return f'`{place}`: {message}' if place else message
 
 
 def _parse_server(server: object, directory: Path) -> McpServer | None:

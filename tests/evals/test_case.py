@@ -133,7 +133,7 @@ def test_secrets_are_refused_unless_allowed(case: TurnCase, found: tuple[str, ..
         ('nonsense', 'Expecting value'),
         ('[]', 'its `format_version` is None, and this release reads 1.'),
         ('{"format_version": 2}', 'its `format_version` is 2, and this release reads 1. Upgrade pydantic-deep.'),
-        ('{"format_version": 1}', 'prompt\n  Field required'),
+        ('{"format_version": 1}', '`prompt`: Field required.'),
         ('{"format_version": 1, "prompt": "Hi", "typo": 1}', 'Extra inputs are not permitted'),
         ('{"format_version": 1, "prompt": 3}', 'Input should be a valid string'),
     ],

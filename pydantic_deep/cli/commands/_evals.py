@@ -169,9 +169,12 @@ def _run(
         raise typer.BadParameter('--replay calls no model. Choose one of --model and --replay.')
     keys = _without_keys() if is_replay else nullcontext()
     with exit_on_error(), deferred_warnings(), _usage_errors(), keys:
-        from pydantic_deep.evals import compare, load_cases
+        from pydantic_deep.evals import CaseFormatError, compare, load_cases
 
-        cases = load_cases(directory, is_replay=is_replay)
+        try:
+            cases = load_cases(directory, is_replay=is_replay)
+        except CaseFormatError as error:
+            raise error_exit(str(error), USAGE_ERROR_CODE) from None
         recorded = RecordedAgent(
             environment=environment, mcp_config=mcp_config or (), no_project_config=no_project_config
         )

@@ -189,7 +189,7 @@ def test_missing_extra_is_named(case: str, invoke: Invoke, monkeypatch: pytest.M
 
 def test_directory_without_cases_is_named(case: str, invoke: Invoke):
     result = invoke('evals', 'run', 'evals/poem/files', model=ScriptedModel())
-    assert (result.exit_code, 'is not a case' in result.stderr) == (1, True)
+    assert (result.exit_code, 'is not a case' in result.stderr) == (2, True)
 
 
 def test_sandbox_is_used_for_commands(case: str, invoke: Invoke, monkeypatch: pytest.MonkeyPatch):
