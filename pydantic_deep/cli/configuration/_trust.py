@@ -81,8 +81,9 @@ def describe_project(project: Project) -> Iterator[str]:
         yield f'{file.path.name}'
         found = file.configuration
         for name in ('model', 'max_tokens', 'max_cost', 'web', 'memory', 'theme'):
-            if getattr(found, name) is not None:
-                yield f'  {name}: {shown(getattr(found, name))}'
+            value: object = getattr(found, name)
+            if value is not None:
+                yield f'  {name}: {str(value).lower() if isinstance(value, bool) else shown(value)}'
         for path in found.skills:
             yield f'  skills whose instructions the agent follows: {shown(path)}'
         for name, rule in found.rules.items():

@@ -20,7 +20,7 @@ SECRET = 'sk-ant-api03-' + 'a' * 93 + 'AA'
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     (tmp_path / 'pydantic-deep.toml').write_text(
-        'model = "a:b"\nmax_cost = 2\nskills = ["s"]\n[rules]\nwrite_file = false\nedit_file = true\n'
+        'model = "a:b"\nmax_cost = 2\nweb = true\nskills = ["s"]\n[rules]\nwrite_file = false\nedit_file = true\n'
         'execute = {allow = ["git *"], deny = ["rm *"]}\n'
         f'[mcp_servers.crm]\nurl = "https://crm.example/${{TEAM:-x}}"\nheaders = {{Authorization = "Bearer {SECRET}"}}\n'
     )
@@ -48,6 +48,7 @@ def test_question_shows_everything_that_the_files_allow(project: Project, tmp_pa
         'pydantic-deep.toml',
         '  model: a:b',
         '  max_cost: 2',
+        '  web: true',
         f'  skills whose instructions the agent follows: {tmp_path}/s',
         '  rule for write_file: runs WITHOUT APPROVAL',
         '  rule for edit_file: asks before each call',
