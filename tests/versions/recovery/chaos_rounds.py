@@ -7,7 +7,8 @@ ends. Meanwhile one random fault occurs, and is repaired. Approvals are answered
 the repair. When all runs have ended, `kill_checks` and `_check_round` check everything. The last line of the output is
 a JSON object with the counts; `wrong` lists violations.
 
-Servers and workers are the commands of `pydantic-deep`, forked from a process that has imported everything.
+Servers and workers are the commands of `pydantic-deep`, forked from a process that has imported most modules. If the
+source changes meanwhile, restarted ones fail: run it in a clone of its own.
 """
 
 from __future__ import annotations
@@ -454,6 +455,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument('--workers', type=int, default=4)
     parser.add_argument('--conversations', type=int, default=3, help='the number of conversations of a round')
     options = parser.parse_args(arguments)
+    if not options.files.is_dir() or any(options.files.iterdir()):
+        parser.error(f'{options.files} is not an empty directory: calls of other runs would count as repeated')
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     report = asyncio.run(run(options))
     print(json.dumps(report), flush=True)
