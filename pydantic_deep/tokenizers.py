@@ -13,12 +13,12 @@ from typing import Final, Literal, TypeAlias
 
 try:
     import toktok
-except ModuleNotFoundError as error:
+except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(
         'Exact counts of tokens need `toktok-rs`, which is not installed. Install the extra: '
         "`pip install 'versioned-deep-agents[tokenizers]'`.",
-        name=error.name,
-    ) from error
+        name=_error.name,
+    ) from _error
 
 Encoding: TypeAlias = Literal['o200k_base', 'cl100k_base']
 """A vocabulary of OpenAI: `o200k_base` for GPT-4o and later models, `cl100k_base` for GPT-4 and GPT-3.5."""

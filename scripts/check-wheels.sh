@@ -81,3 +81,10 @@ for package in (pydantic_deep, pydantic_deep_backends):
             names.append(module.name)
 print(f'{len(names)} public modules import: {", ".join(names)}')
 PY
+
+# `pyright` finds the packages by the `python` of the path. Other type checkers infer less, so every type is written.
+pyright=$PWD/.venv/bin/pyright
+for package in pydantic_deep pydantic_deep_backends; do
+  report=$(cd "$place/home" && PATH="$env/bin:$PATH" "$pyright" --verifytypes "$package" --ignoreexternal) || { echo "$report"; exit 1; }
+done
+echo "all types of the public interface are known"

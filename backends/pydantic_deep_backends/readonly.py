@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Self
+from collections.abc import Awaitable, Callable, Sequence
+from typing import ClassVar, Self
 
 from ._dotdot import resolve_dotdot_strict
 from .errors import ReadOnlyError
@@ -27,7 +27,7 @@ class ReadOnlyBackend(WrapperBackend):
         wrapped: The backend with the files.
     """
 
-    capabilities = (SupportsSearch, SupportsIdentity)
+    capabilities: ClassVar[Sequence[type]] = (SupportsSearch, SupportsIdentity)
 
     snapshot: Callable[[], Awaitable[Tree]]
     """Return a tree of all current files. Missing if the wrapped backend is not a `SupportsSnapshots`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Annotated, Any, Literal, TypeAlias, cast
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, cast
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 from pydantic_ai import DeferredToolRequests, DeferredToolResults
@@ -40,13 +40,13 @@ QUESTION_DECISIONS: tuple[DecisionKind, ...] = ('deny', 'respond')
 class _Model(BaseModel):
     """A model that is built on first use: most programs import it and never pause."""
 
-    model_config = ConfigDict(defer_build=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(defer_build=True)
 
 
 class Preview(_Model):
     """The effect of a call, for a person to review."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
 
     kind: Literal['diff', 'command', 'call', 'question']
     """`diff`: changes of a file; `command`: a command line; `call`: only the arguments; `question`: the call asks a

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
-from typing import Annotated, Any, Final, Literal, TypeAlias, cast
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, cast
 
 from pydantic import (
     AfterValidator,
@@ -45,7 +45,7 @@ FLAG_CHOICES: Final = ('Yes', 'No')
 class FormField(BaseModel):
     """A field of a question."""
 
-    model_config = ConfigDict(frozen=True, defer_build=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, defer_build=True)
 
     name: str
     """The name of the value."""
@@ -106,7 +106,7 @@ class FormField(BaseModel):
 class _Form(BaseModel):
     """The JSON Schema of an answer."""
 
-    model_config = ConfigDict(defer_build=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(defer_build=True)
 
     properties: dict[str, dict[str, Any]] = {}
     required: list[str] = []

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic_ai import RunContext
 from pydantic_ai.messages import (
@@ -26,6 +26,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.native_tools import SUPPORTED_NATIVE_TOOLS, AbstractNativeTool
+from pydantic_ai.profiles import ToolAdditionMode, ToolDeferralMode
 from pydantic_ai.settings import ModelSettings
 
 ARGUMENT_PIECE_CHARS = 16
@@ -39,8 +40,10 @@ class CannedModel(Model[None]):
     """A model that has its response before the request."""
 
     # A test double has no wire format of its own: it supports whatever its profile declares.
-    supported_tool_deferral_modes = frozenset({'standalone', 'with_tool_search'})
-    supported_tool_addition_modes = frozenset({'by_reference', 'with_definitions'})
+    supported_tool_deferral_modes: ClassVar[frozenset[ToolDeferralMode]] = frozenset({'standalone', 'with_tool_search'})
+    supported_tool_addition_modes: ClassVar[frozenset[ToolAdditionMode]] = frozenset(
+        {'by_reference', 'with_definitions'}
+    )
 
     @abstractmethod
     async def answer(

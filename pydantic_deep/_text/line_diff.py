@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import ClassVar, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
@@ -35,7 +35,7 @@ LineKind: TypeAlias = Literal['same', 'removed', 'added']
 class _Shape(BaseModel):
     """A model that is built on first use: most programs import it and never show a diff."""
 
-    model_config = ConfigDict(frozen=True, defer_build=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, defer_build=True)
 
 
 class DiffLine(_Shape):

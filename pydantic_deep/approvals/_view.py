@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
@@ -28,7 +28,7 @@ INLINE_CHARS = 80
 class _Shape(BaseModel):
     """Base of the models. Their schemas are built on first use, as most programs never pause."""
 
-    model_config = ConfigDict(frozen=True, defer_build=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, defer_build=True)
 
 
 class ArgumentView(_Shape):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from decimal import Decimal
-from typing import Final, Literal, TypeAlias
+from typing import ClassVar, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
@@ -20,7 +20,7 @@ calls with an unknown outcome.
 
 
 class _Row(BaseModel):
-    model_config = ConfigDict(frozen=True, extra='ignore', defer_build=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra='ignore', defer_build=True)
 
 
 class Contents(_Row):

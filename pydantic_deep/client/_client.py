@@ -56,17 +56,17 @@ class Client:
             base_url=base_url, headers=headers, timeout=timeout_seconds, transport=transport
         )
         connection = Connection(self._http)
-        self.conversations = ConversationsClient(connection)
+        self.conversations: ConversationsClient = ConversationsClient(connection)
         """Conversations: create, list, get, rename, delete."""
-        self.turns = TurnsClient(connection)
+        self.turns: TurnsClient = TurnsClient(connection)
         """Turns and their runs: start, stream, wait, cancel, resume."""
-        self.approvals = ApprovalsClient(connection)
+        self.approvals: ApprovalsClient = ApprovalsClient(connection)
         """Pending calls: list and answer."""
-        self.versions = VersionsClient(connection)
+        self.versions: VersionsClient = VersionsClient(connection)
         """Versions: log, diff, rewind, branch, merge."""
-        self.files = FilesClient(connection)
+        self.files: FilesClient = FilesClient(connection)
         """Files of versions, and uploads."""
-        self.memory = MemoryClient(connection)
+        self.memory: MemoryClient = MemoryClient(connection)
         """What agents remember: list, history, restore."""
 
     async def aclose(self) -> None:

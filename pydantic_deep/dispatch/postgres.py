@@ -32,12 +32,12 @@ try:
     from pgqueuer.domain.types import QueueEntrypoint, QueueManagerId
     from pgqueuer.ports.driver import Driver
     from pgqueuer.ports.repository import EntrypointExecutionParameter
-except ModuleNotFoundError as error:
+except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(
-        f'A queue in PostgreSQL needs `{error.name}`, which is not installed. Install the extra: '
+        f'A queue in PostgreSQL needs `{_error.name}`, which is not installed. Install the extra: '
         "`pip install 'versioned-deep-agents[queue]'`.",
-        name=error.name,
-    ) from error
+        name=_error.name,
+    ) from _error
 
 from ._protocol import DispatcherHealth, ExecuteRun
 from .errors import DispatcherUnavailableError

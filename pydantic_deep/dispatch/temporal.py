@@ -24,12 +24,12 @@ try:
     from temporalio.service import RPCError, RPCStatusCode
     from temporalio.worker import Worker
     from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
-except ModuleNotFoundError as error:
+except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(
-        f'Temporal needs `{error.name}`, which is not installed. Install the extra: '
+        f'Temporal needs `{_error.name}`, which is not installed. Install the extra: '
         "`pip install 'versioned-deep-agents[temporal]'`.",
-        name=error.name,
-    ) from error
+        name=_error.name,
+    ) from _error
 
 from ._conversation_workflow import ACTIVITY, ConversationWorkflow, SubmittedRun
 from ._protocol import DispatcherHealth, ExecuteRun

@@ -10,12 +10,12 @@ import importlib
 
 try:
     importlib.import_module('pydantic_evals')
-except ModuleNotFoundError as error:
+except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(
         "Evaluations need 'pydantic_evals', which is not installed. Install the extra: "
         "`pip install 'versioned-deep-agents[evals]'`.",
-        name=error.name,
-    ) from error
+        name=_error.name,
+    ) from _error
 
 from ._case import AskedCall, TurnCase, TurnResult, TurnUsage, read_case, read_cases, write_case
 from ._comparison import RECORDED, CaseDataset, CaseScore, Comparison, compare, load_cases

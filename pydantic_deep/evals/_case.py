@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, Literal, cast
+from typing import Any, ClassVar, Final, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 from pydantic_ai.messages import UserContent
@@ -39,7 +39,7 @@ _REDACTED: Final = re.compile(r'\[redacted: ([^\[\]\n]{1,80})\]')
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra='forbid')
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra='forbid')
 
 
 class AskedCall(_Strict):

@@ -34,7 +34,7 @@ class SecretsFoundError(CaseError):
     """
 
     def __init__(self, found: Sequence[str]) -> None:
-        self.found = tuple(found)
+        self.found: tuple[str, ...] = tuple(found)
         super().__init__(
             f'The case would contain what looks like secrets: {", ".join(found)}. Nothing was written. Record another '
             'turn, or allow secrets if none of these is one, and the case stays private.'

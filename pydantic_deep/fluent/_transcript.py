@@ -12,7 +12,7 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping, MutableSequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Self, SupportsIndex, cast, overload
+from typing import IO, ClassVar, Self, SupportsIndex, cast, overload
 
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse
 
@@ -85,7 +85,8 @@ class MessageList(MutableSequence[ModelMessage]):
     def __eq__(self, other: object) -> bool:
         return self._messages == other._messages if isinstance(other, MessageList) else NotImplemented
 
-    __hash__ = None  # pyright: ignore[reportAssignmentType]  # it is mutable, as a list is
+    # It is mutable, as a list is.
+    __hash__: ClassVar[None] = None  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def __repr__(self) -> str:
         return f'<MessageList of {len(self)} messages>'

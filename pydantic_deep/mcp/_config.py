@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, cast
+from typing import ClassVar, Final, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -36,7 +36,7 @@ class McpServer(BaseModel):
     All texts may contain `${VAR}` and `${VAR:-default}`.
     """
 
-    model_config = ConfigDict(frozen=True, extra='forbid', hide_input_in_errors=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra='forbid', hide_input_in_errors=True)
 
     command: str | None = Field(default=None, min_length=1)
     """The program to start. It inherits only a few variables of this process, such as `PATH` and `HOME`."""

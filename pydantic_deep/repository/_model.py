@@ -53,7 +53,7 @@ class RowModel(Generic[T]):
     def __init__(self, model: type[T], *, key: str, fields: Collection[str]) -> None:
         self.model = model
         """The pydantic model of the rows."""
-        self.key = self._read_key(key)
+        self.key: Column = self._read_key(key)
         """The column of the key."""
         if isinstance(fields, str):
             raise InvalidFieldError(self.name, fields, f'`fields` are several names: write `fields=({fields!r},)`')

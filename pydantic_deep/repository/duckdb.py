@@ -29,12 +29,12 @@ from .errors import InvalidFieldError, RepositoryFormatError, RepositoryUnavaila
 
 try:
     import duckdb
-except ModuleNotFoundError as error:
+except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(
         'This repository needs DuckDB, which is not installed. Install the extra: '
         "`pip install 'versioned-deep-agents[duckdb]'`.",
-        name=error.name,
-    ) from error
+        name=_error.name,
+    ) from _error
 
 __all__ = ('DuckdbRepository',)
 

@@ -50,12 +50,12 @@ try:
         read_page,
         schema_of,
     )
-except ModuleNotFoundError as error:
+except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(
         'This repository needs pyiceberg, pyarrow and SQLAlchemy, which are not all installed. Install the extra: '
         "`pip install 'versioned-deep-agents[iceberg]'`.",
-        name=error.name,
-    ) from error
+        name=_error.name,
+    ) from _error
 
 __all__ = ('IcebergRepository',)
 

@@ -27,11 +27,11 @@ import importlib
 try:
     for _name in ('fastapi', 'prometheus_client', 'pydantic_settings', 'uvicorn'):
         importlib.import_module(_name)
-except ModuleNotFoundError as error:
+except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(
-        f"The server needs {error.name!r}, which is not installed. Install the extra: `pip install 'versioned-deep-agents[server]'`.",
-        name=error.name,
-    ) from error
+        f"The server needs {_error.name!r}, which is not installed. Install the extra: `pip install 'versioned-deep-agents[server]'`.",
+        name=_error.name,
+    ) from _error
 
 from pydantic_deep._agent_imports import AnyAgent, InvalidAgentsError, import_agents
 

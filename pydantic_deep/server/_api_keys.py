@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Literal, TypeAlias, get_args
+from typing import ClassVar, Literal, TypeAlias, get_args
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
@@ -51,7 +51,7 @@ class InvalidKeyError(ValidationError):
 class ApiKey(BaseModel):
     """The stored form of a key."""
 
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     id: str
     """The id of the key, which is not secret."""
@@ -80,7 +80,7 @@ class ApiKey(BaseModel):
 class KeyUse(BaseModel):
     """The last use of a key. It is stored separately, so that updating it can never undo a revocation."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
 
     id: str
     """The id of the key."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, ClassVar, cast
 
 from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt, ValidationError
 from pydantic_settings import (
@@ -63,7 +63,7 @@ def _memory(has_memory: bool) -> bool:
 class ServerSettings(BaseSettings):
     """Settings of the server. The defaults suit one machine with a few users."""
 
-    model_config = SettingsConfigDict(
+    model_config: ClassVar[SettingsConfigDict] = SettingsConfigDict(
         env_prefix=ENVIRONMENT_PREFIX,
         extra='forbid',
         frozen=True,

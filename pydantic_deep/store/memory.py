@@ -30,10 +30,10 @@ class _SharedDatabase:
     """A database in memory, with one thread and one connection for all engines that opened it."""
 
     def __init__(self) -> None:
-        self.fork_guard = ForkGuard()
+        self.fork_guard: ForkGuard = ForkGuard()
         self.owners: set[str] = set()
         self.jobs: queue.SimpleQueue[Job[object] | None] = queue.SimpleQueue()
-        self.worker = WriterThread(_connect, self.jobs)
+        self.worker: WriterThread = WriterThread(_connect, self.jobs)
 
 
 class MemoryEngine:

@@ -18,12 +18,12 @@ from urllib.parse import unquote
 
 try:
     import obstore.store
-except ModuleNotFoundError as error:
+except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(
         'Contents in object storage need `obstore`, which is not installed. Install the extra: '
         "`pip install 'versioned-deep-agents[blobs]'`.",
-        name=error.name,
-    ) from error
+        name=_error.name,
+    ) from _error
 
 from obstore.exceptions import BaseError
 

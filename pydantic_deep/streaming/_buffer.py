@@ -111,7 +111,7 @@ class WindowedBuffer:
         self._window_bytes = window_bytes
         self._window = bytearray()
         self._spill = spill
-        self.spilled_bytes = 0
+        self.spilled_bytes: int = 0
         """Number of bytes in the spill."""
 
     @property

@@ -58,7 +58,7 @@ class FrameReader:
         self._is_after_return = False
         self._line = bytearray()
         self._clear()
-        self.last_event_id = ''
+        self.last_event_id: str = ''
         """The most recent `id`, with or without a frame. Clients send it as `Last-Event-ID`."""
         self.retry_milliseconds: int | None = None
         """The most recent `retry`: how long a client waits before it reconnects."""

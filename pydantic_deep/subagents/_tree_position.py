@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from decimal import Decimal
 from math import inf
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError, field_validator
 from pydantic_ai.usage import RunUsage
@@ -21,7 +21,7 @@ class TreePosition(BaseModel):
     maximum depth below a run is `deps.max_depth` if deps have it, otherwise stored here.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
 
     path: tuple[str, ...] = ()
     """The names of the subagents that lead to the run, its own last."""

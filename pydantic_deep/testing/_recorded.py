@@ -69,7 +69,7 @@ class RecordingModel(WrapperModel):
             path: The file. Its directory must exist.
         """
         super().__init__(wrapped)
-        self.path = Path(path)
+        self.path: Path = Path(path)
         self._recording = Recording(RecordingFile(model=_facts(self.wrapped)))
 
     async def request(
@@ -127,7 +127,7 @@ class RecordedModel(CannedModel):
             RecordingFormatError: The file is not a recording.
             OSError: The file cannot be read.
         """
-        self.path = Path(path)
+        self.path: Path = Path(path)
         self._match: Match = match
         self._recording = Recording.load(self.path)
         facts = self._recording.file.model

@@ -45,7 +45,7 @@ class Session(Generic[DepsT, OutputT]):
         self.store = store
         self.approval_timeout_seconds = approval_timeout_seconds
         """The age at which a pending approval counts as denied; `None` for never."""
-        self.trees = TreeStore(store)
+        self.trees: TreeStore = TreeStore(store)
         """Loads and caches the files of versions."""
         self._make_deps = make_deps
         self._histories = LRUCache[tuple[list[ModelMessage], list[str]]]()

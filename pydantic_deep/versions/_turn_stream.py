@@ -25,7 +25,7 @@ class TurnEvents(Generic[DepsT, OutputT]):
         self._session = session
         self._request = request
         self._turn: OpenTurn | None = None
-        self.begun = anyio.Event()
+        self.begun: anyio.Event = anyio.Event()
         """Set when the run is stored: from then on it can be recovered."""
         self._events: AsyncGenerator[AgentStreamEvent | AgentRunResultEvent[OutputT]] | None = None
         self._texts: AsyncGenerator[str] | None = None

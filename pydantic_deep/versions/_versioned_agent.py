@@ -84,7 +84,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         """The age at which a pending approval counts as denied; `None` for never."""
         self._make_deps = make_deps
         self._session = Session(agent, store, make_deps=make_deps, approval_timeout_seconds=approval_timeout_seconds)
-        self.session = self._session
+        self.session: Session[DepsT, OutputT] = self._session
         """The shared state of its versions, for higher layers of this framework."""
 
     def __repr__(self) -> str:

@@ -36,7 +36,7 @@ class ApprovalsPendingError(DeepAgentError, ValueError):
 
     def __init__(self, version_id: str, pending: Sequence[str]) -> None:
         self.version_id = version_id
-        self.pending = tuple(pending)
+        self.pending: tuple[str, ...] = tuple(pending)
         super().__init__(
             f'The version {version_id} has pending approvals: {", ".join(pending)}. '
             'Answer them with `resume` (without answers, if they are stored already), or continue from its parent.'
@@ -66,7 +66,7 @@ class MergeConflictError(DeepAgentError):
     """
 
     def __init__(self, conflicts: Sequence[Conflict]) -> None:
-        self.conflicts = tuple(conflicts)
+        self.conflicts: tuple[Conflict, ...] = tuple(conflicts)
         named = ', '.join(f'{conflict.path} ({conflict.kind})' for conflict in self.conflicts[:10])
         more = f' and {len(conflicts) - 10} more' if len(conflicts) > 10 else ''
         super().__init__(
@@ -83,7 +83,7 @@ class InvalidMergeChoiceError(DeepAgentError, ValueError):
     """
 
     def __init__(self, paths: Sequence[str]) -> None:
-        self.paths = tuple(paths)
+        self.paths: tuple[str, ...] = tuple(paths)
         super().__init__(
             f'These paths have no conflict: {", ".join(map(repr, paths))}. Choose sides only for the conflicts that a merge '
             'without choices reports. Nothing was stored.'
@@ -148,7 +148,7 @@ class WorkspaceReplacedError(DeepAgentError):
     def __init__(self, workspace: str, version_id: str, paths: Sequence[str], *, can_be_stored: bool = True) -> None:
         self.workspace = workspace
         self.version_id = version_id
-        self.paths = tuple(paths)
+        self.paths: tuple[str, ...] = tuple(paths)
         self.can_be_stored = can_be_stored
         advice = (
             'Empty it, or call `checkout(force=True)` of the version, which stores them as another version first: '
@@ -186,7 +186,7 @@ class UnversionedChangesError(DeepAgentError):
     """
 
     def __init__(self, paths: Sequence[str], *, can_be_stored: bool = True) -> None:
-        self.paths = tuple(paths)
+        self.paths: tuple[str, ...] = tuple(paths)
         self.can_be_stored = can_be_stored
         named = ', '.join(map(display_path, self.paths[:10]))
         more = f' and {len(paths) - 10} more' if len(paths) > 10 else ''

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
-from pydantic import AwareDatetime, JsonValue
+from pydantic import AwareDatetime, ConfigDict, JsonValue
 
 from pydantic_deep._examples import EXAMPLE_DIGEST, EXAMPLE_ID, EXAMPLE_MOMENT, example_config
 from pydantic_deep.approvals import ApprovalView
@@ -34,7 +34,7 @@ class StoredApproval(View):
     its `pending_id`.
     """
 
-    model_config = example_config(
+    model_config: ClassVar[ConfigDict] = example_config(
         {
             'id': EXAMPLE_ID,
             'pending_id': 'call_1',

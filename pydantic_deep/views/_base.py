@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict
 
@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 class View(BaseModel):
     """A stored object in its JSON form. The validator is built on first use."""
 
-    model_config = ConfigDict(frozen=True, defer_build=True, from_attributes=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, defer_build=True, from_attributes=True)
 
     @classmethod
     def of(cls, source: object, /, **values: object) -> Self:

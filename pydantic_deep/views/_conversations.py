@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import AwareDatetime, JsonValue
+from typing import ClassVar
+
+from pydantic import AwareDatetime, ConfigDict, JsonValue
 
 from pydantic_deep._examples import EXAMPLE_ID, EXAMPLE_MOMENT, example_config
 from pydantic_deep.store import VersionState
@@ -16,7 +18,7 @@ from ._usage import Usage
 class ConversationSummary(View):
     """A conversation, as listed."""
 
-    model_config = example_config(
+    model_config: ClassVar[ConfigDict] = example_config(
         {'id': EXAMPLE_ID, 'agent': 'analyst', 'name': 'Sales of May', 'head': EXAMPLE_ID, 'created_at': EXAMPLE_MOMENT}
     )
 
@@ -35,7 +37,7 @@ class ConversationSummary(View):
 class ContextSize(View):
     """How much of the model's context window the conversation takes."""
 
-    model_config = example_config({'tokens': 12_400, 'window': 200_000})
+    model_config: ClassVar[ConfigDict] = example_config({'tokens': 12_400, 'window': 200_000})
 
     tokens: int
     """The tokens of the last request and its response, as the provider counted them."""
@@ -46,7 +48,7 @@ class ContextSize(View):
 class ConversationDetails(ConversationSummary):
     """A conversation with its state at the head."""
 
-    model_config = example_config(
+    model_config: ClassVar[ConfigDict] = example_config(
         {
             'id': EXAMPLE_ID,
             'agent': 'analyst',

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
+from pydantic import ConfigDict
+
 from pydantic_deep._examples import example_config
 
 from ._base import View
@@ -23,7 +27,7 @@ class VersionFile(View):
 class UploadedFile(View):
     """A file that a user uploaded."""
 
-    model_config = example_config(
+    model_config: ClassVar[ConfigDict] = example_config(
         {
             'name': 'sales.csv',
             'path': '/uploads/sales.csv',

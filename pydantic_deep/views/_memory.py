@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import AwareDatetime
+from typing import ClassVar
+
+from pydantic import AwareDatetime, ConfigDict
 
 from pydantic_deep._examples import EXAMPLE_ID, EXAMPLE_MOMENT, example_config
 
@@ -12,7 +14,7 @@ from ._base import View
 class MemoryFileRevision(View):
     """A revision of a file of the memory."""
 
-    model_config = example_config(
+    model_config: ClassVar[ConfigDict] = example_config(
         {
             'file': 'MEMORY.md',
             'number': 1,

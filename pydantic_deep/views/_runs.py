@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
-from pydantic import AwareDatetime
+from pydantic import AwareDatetime, ConfigDict
 
 from pydantic_deep._examples import EXAMPLE_ID, EXAMPLE_MOMENT, example_config
 from pydantic_deep.streaming import ErrorEvent, RunStatus
@@ -20,7 +20,7 @@ RunState: TypeAlias = RunStatus | Literal['queued', 'running']
 class Run(View):
     """A run with all its attempts: the first one, and another after each crash."""
 
-    model_config = example_config(
+    model_config: ClassVar[ConfigDict] = example_config(
         {
             'id': EXAMPLE_ID,
             'conversation_id': EXAMPLE_ID,

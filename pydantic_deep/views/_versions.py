@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import AwareDatetime, JsonValue
+from typing import ClassVar
+
+from pydantic import AwareDatetime, ConfigDict, JsonValue
 
 from pydantic_deep._examples import EXAMPLE_ID, EXAMPLE_MOMENT, example_config
 from pydantic_deep.store import RequestKind, RunState, VersionKind, VersionState
@@ -19,7 +21,7 @@ from ._usage import Usage
 class Version(View):
     """A version: the state of a conversation at one point in time."""
 
-    model_config = example_config(
+    model_config: ClassVar[ConfigDict] = example_config(
         {
             'id': EXAMPLE_ID,
             'parent_id': None,
@@ -179,7 +181,7 @@ class VersionDetails(Version):
 class Difference(View):
     """The differences from one version to another."""
 
-    model_config = example_config(
+    model_config: ClassVar[ConfigDict] = example_config(
         {
             'before': EXAMPLE_ID,
             'after': EXAMPLE_ID,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import ClassVar, Final, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import pytest
 
@@ -84,7 +84,7 @@ def _require(backend: BackendProtocol, protocol: type[T]) -> T:
 class BackendRules:
     """Fixtures of the conformance tests."""
 
-    pytestmark = pytest.mark.anyio
+    pytestmark: ClassVar[pytest.MarkDecorator] = pytest.mark.anyio
 
     @pytest.fixture
     def seed(self, backend: BackendProtocol) -> Seed:

@@ -35,7 +35,7 @@ class Glob:
         self._suffix = _recursive_suffix(nodes)
         self.pattern = pattern
         """The source of the glob."""
-        self.literal_prefix = '/'.join(_literal_components(nodes))
+        self.literal_prefix: str = '/'.join(_literal_components(nodes))
         """The relative directory that contains every match, where a walk can start; `''` if there is none."""
 
     def matches(self, relative: str) -> bool:

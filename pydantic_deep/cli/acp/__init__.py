@@ -27,9 +27,9 @@ import importlib
 
 try:
     importlib.import_module('acp')
-except ModuleNotFoundError as error:
+except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(
         "The command `acp` needs 'acp', which is not installed. Install the extra: "
         "`pip install 'versioned-deep-agents[acp]'`.",
-        name=error.name,
-    ) from error
+        name=_error.name,
+    ) from _error

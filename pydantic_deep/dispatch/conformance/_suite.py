@@ -44,7 +44,7 @@ class FakeExecution:
         """The runs that were started, in order."""
         self.running: set[str] = set()
         """The runs that are running."""
-        self.max_running = 0
+        self.max_running: int = 0
         """The largest number of runs that were running at the same time."""
         self.ended: list[str] = []
         """The runs that ended without an error and were not cancelled."""
@@ -109,7 +109,7 @@ async def _submit(dispatcher: Dispatcher, *run_ids: str, agent_name: str = 'anal
 class DispatcherSuite:
     """The rules for every dispatcher."""
 
-    pytestmark: ClassVar = [pytest.mark.anyio]
+    pytestmark: ClassVar[list[pytest.MarkDecorator]] = [pytest.mark.anyio]
 
     is_durable: ClassVar[bool] = True
     """Whether the engine delivers a run again if its worker was stopped or could not execute it."""

@@ -107,7 +107,7 @@ async def apply(rows: Repository[Sample], changes: Sequence[Change[Sample]]) -> 
 class RepositoryRules:
     """Base class of the rules, with their fixtures."""
 
-    pytestmark: ClassVar = [pytest.mark.anyio]
+    pytestmark: ClassVar[list[pytest.MarkDecorator]] = [pytest.mark.anyio]
 
     is_shared: ClassVar[bool] = True
     """Whether repositories on the same database see each other's rows."""

@@ -20,8 +20,8 @@ Not offered: push notifications (webhooks exist), the bindings gRPC and HTTP+JSO
 try:
     # First: `a2a.compat` imports in a circle unless this module has been imported.
     import a2a.server.routes as _routes  # pyright: ignore[reportUnusedImport] # noqa: F401
-except ModuleNotFoundError as error:
+except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(
-        f"A2A needs {error.name!r}, which is not installed. Install the extra: `pip install 'versioned-deep-agents[a2a]'`.",
-        name=error.name,
-    ) from error
+        f"A2A needs {_error.name!r}, which is not installed. Install the extra: `pip install 'versioned-deep-agents[a2a]'`.",
+        name=_error.name,
+    ) from _error

@@ -21,8 +21,8 @@ Defined elsewhere: MCP servers whose tools our agents use (`pydantic_deep.mcp`).
 
 try:
     import mcp as _mcp  # pyright: ignore[reportUnusedImport] # noqa: F401
-except ModuleNotFoundError as error:
+except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(
-        f"MCP needs {error.name!r}, which is not installed. Install the extra: `pip install 'versioned-deep-agents[mcp,server]'`.",
-        name=error.name,
-    ) from error
+        f"MCP needs {_error.name!r}, which is not installed. Install the extra: `pip install 'versioned-deep-agents[mcp,server]'`.",
+        name=_error.name,
+    ) from _error

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from ipaddress import ip_address
-from typing import Any, Literal, TypeAlias, TypeVar, get_args
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, get_args
 
 import httpx2
 from pydantic import AwareDatetime, BaseModel, ConfigDict
@@ -50,7 +50,7 @@ class InvalidWebhookError(DeepAgentError, ValueError):
 class Webhook(BaseModel):
     """A URL that receives events of one owner."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
 
     id: str
     """The id of the webhook."""
@@ -77,7 +77,7 @@ class Webhook(BaseModel):
 class WebhookDelivery(BaseModel):
     """One event for one webhook."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
 
     id: str
     """The value of the header `webhook-id`: a digest of the webhook and the event."""
@@ -104,7 +104,7 @@ class WebhookDelivery(BaseModel):
 class Tracked(BaseModel):
     """Something that the discovery of events remembers."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
 
     id: str
     """The id of the run or approval, `position`, or `lease-` with a number."""

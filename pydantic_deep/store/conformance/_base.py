@@ -28,7 +28,7 @@ def as_decision(id: str, status: str = 'approved', **fields: object) -> Decision
 class StoreRules:
     """Base class of the rules, with their fixtures."""
 
-    pytestmark: ClassVar = [pytest.mark.anyio]
+    pytestmark: ClassVar[list[pytest.MarkDecorator]] = [pytest.mark.anyio]
 
     is_durable: ClassVar[bool] = True
     """Whether acknowledged data remains after all stores on the database have been closed."""

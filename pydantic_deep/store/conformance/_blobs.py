@@ -33,7 +33,7 @@ class BlobStoreSuite:
 
     # Coverage loses lines of a test that follow a call of obstore, not always the same ones.
 
-    pytestmark: ClassVar = [pytest.mark.anyio]
+    pytestmark: ClassVar[list[pytest.MarkDecorator]] = [pytest.mark.anyio]
 
     async def test_contents_are_read_unchanged(self, blobs: BlobStore) -> None:  # pragma: no cover
         for number, data in enumerate((b'', b'x', _CHUNK * 6)):

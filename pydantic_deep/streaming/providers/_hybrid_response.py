@@ -127,9 +127,9 @@ class HybridResponse(AsyncResource):
         self._text = WindowedBuffer(window_bytes=window_bytes, spill=spill)
         self._tool_calls: list[FunctionCall] = []
         self._has_begun = False
-        self.status = status or (source.status_code if is_response else 200)
+        self.status: int = status or (source.status_code if is_response else 200)
         """The HTTP status of the response."""
-        self.started_at = datetime.now(UTC)
+        self.started_at: datetime = datetime.now(UTC)
         """When the response was wrapped."""
         self.model: str | None = None
         """The model that the provider names, if any."""

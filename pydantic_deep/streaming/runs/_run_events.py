@@ -98,7 +98,7 @@ class RunEvents:
         self._usage_before = usage_before or RunUsage()
         self._working_dir = working_dir
         self._shows_errors = shows_errors
-        self.usage = UsageEvent()
+        self.usage: UsageEvent = UsageEvent()
         """The usage of the run so far."""
         self._state_by_key: dict[str, ResponseState] = {}
         self._announced: set[str] = set()

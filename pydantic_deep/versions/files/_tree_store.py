@@ -15,7 +15,7 @@ class TreeStore:
     def __init__(self, store: Store) -> None:
         self.store = store
         self._trees = LRUCache[Tree]()
-        self.streams = AssetStreams.of(store)
+        self.streams: AssetStreams | None = AssetStreams.of(store)
         """The streams of the store; `None` if it has none."""
 
     async def load(self, digest: str | None) -> Tree:
