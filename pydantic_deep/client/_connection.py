@@ -11,6 +11,7 @@ import httpx2
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pydantic_deep import errors
+from pydantic_deep._checks import check_unicode
 
 from ._errors import ApiError
 
@@ -58,9 +59,14 @@ class Connection:
 
         Raises:
             ApiError: The server refused the request or did not answer.
+            ValidationError: JSON cannot represent the request.
         """
         try:
-            response = await self.http.request(method, path, params=_present(params), json=json, content=content)
+            request = self.http.build_request(method, path, params=_present(params), json=json, content=content)
+        except (TypeError, ValueError) as error:
+            raise errors.ValidationError('json', f'JSON cannot represent the request: {error}.') from error
+        try:
+            response = await self.http.send(request)
         except httpx2.RequestError as error:
             raise unanswered(f'{method} {path}', error) from error
         check_status(response)
@@ -112,6 +118,7 @@ def segment(name: str, value: str) -> str:
     """
     if value in ('', '.', '..'):
         raise errors.ValidationError(name, f'{value!r} is no name or id. Pass one that the server returned.')
+    check_unicode(name, value)
     return quote(value, safe='')
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import httpx2
 import pytest
 
@@ -99,3 +102,15 @@ async def test_id_is_one_segment_of_the_path():
         await client.conversations.delete('a/b?c#d')
         await client.files.delete_upload('1', 'x/y z')
     assert seen == [b'/api/conversations/a%2Fb%3Fc%23d', b'/api/conversations/1/uploads/x/y%20z']
+
+
+@pytest.mark.parametrize('value', ['half \ud83d', math.nan, object()])
+async def test_request_that_json_cannot_represent_is_refused(ada: Client, value: Any):
+    """Halves of surrogate pairs, NaN and objects are refused before anything is sent."""
+    with pytest.raises(ValidationError, match='json: JSON cannot represent the request'):
+        await ada.turns.start('a', 'Go', model_settings={'temperature': value})
+
+
+async def test_id_with_half_of_a_surrogate_pair_is_refused(ada: Client):
+    with pytest.raises(ValidationError, match='conversation_id: the character 5 is half of a surrogate pair'):
+        await ada.conversations.get('half \ud83d')
