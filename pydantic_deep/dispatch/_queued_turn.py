@@ -94,11 +94,13 @@ class QueuedTurn:
             return True
         return await self._emit(stream, base, emit)
 
+    def _open_backend(self) -> BackendProtocol | None:
+        if self._make_backend is None:
+            return None
+        return self._make_backend(self._run.account or '', self._run.conversation_id)
+
     async def _load_base(self) -> AgentVersion[Any, Any]:
-        run = self._run
-        backend = None
-        if self._make_backend is not None:
-            backend = self._make_backend(run.account or '', run.conversation_id)
+        run, backend = self._run, self._open_backend()
         if run.base_id is None:
             base = await self._agent.conversation(run.conversation_id, backend=backend).head()
         else:
@@ -115,7 +117,8 @@ class QueuedTurn:
 
     async def _resume(self, attempts: Sequence[RunRecord], emit: Callable[[StreamEvent], None]) -> bool:
         last_id = attempts[-1].id
-        stream = await self._agent.recover_stream(last_id, cancellation_token=self._token)
+        backend = self._open_backend()
+        stream = await self._agent.recover_stream(last_id, backend=backend, cancellation_token=self._token)
         if stream is None:
             return await self._is_over()
         try:  # now that no other process adds steps
