@@ -33,6 +33,9 @@ from ._turn_events import emit_turn, is_unfinished
 
 _LOGGER = logging.getLogger('pydantic_deep')
 
+_PROBLEM_CHARS = 2000
+"""Maximum length of the reason why a turn did not begin, in characters."""
+
 OpenBackend: TypeAlias = Callable[[str, str], BackendProtocol]
 """Returns the backend of a conversation, by its account and its id."""
 
@@ -87,7 +90,7 @@ class QueuedTurn:
         except (StoreUnavailableError, StoreClosedError):
             raise
         except Exception as error:  # noqa: BLE001 - the base was deleted, or a file system is missing
-            self.problem = f'{type(error).__name__}: {error}'
+            self.problem = describe_problem(error)
             if isinstance(error, ApprovalsPendingError) and run.base_id is None:
                 return False  # the head has moved since the claim
             self._refuse(error, emit)
@@ -163,7 +166,7 @@ class QueuedTurn:
         )
         if not is_unfinished(stream, failure):
             return True
-        self.problem = f'{type(failure).__name__}: {failure}'
+        self.problem = describe_problem(failure)
         return False
 
     @property
@@ -172,3 +175,9 @@ class QueuedTurn:
         return StartEvent(
             id=run.run_id, model=run.agent_name, conversation_id=run.conversation_id, session_id=self.session_id
         )
+
+
+def describe_problem(error: BaseException | None) -> str:
+    """Return an error as a text that every database accepts: otherwise the claim of its run could not be ended."""
+    text = f'{type(error).__name__}: {error}'[:_PROBLEM_CHARS].replace('\0', '\\0')
+    return text.encode(errors='backslashreplace').decode()

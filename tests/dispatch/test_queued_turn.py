@@ -142,6 +142,20 @@ async def test_turn_of_a_crashed_worker_uses_the_files_that_the_next_one_opens(u
     assert (tmp_path / 'second/draft.txt').read_bytes() == b'half'
 
 
+async def test_turn_that_cannot_begin_ends_whatever_its_error_contains(url: str) -> None:
+    """The text of an error may have characters that databases refuse. The claim ends all the same."""
+
+    def fail(account: str, conversation_id: str) -> StateBackend:
+        raise ValueError('a\0b\udc80')
+
+    world = World(url, SCRIPT)
+    async with process(url) as store:
+        run = await ask(await begin(world, store), store, 'a')
+        async with working(world, store, make_backend=fail):
+            (done,) = await ended(store.queue, run)
+    assert done.problem == 'ValueError: a\\0b\\udc80'
+
+
 async def refused(store: Store, world: World, run: QueuedRunRecord) -> str:
     """Expect that a run ends without a record of it, and return why."""
     async with working(world, store):

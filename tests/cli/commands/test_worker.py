@@ -126,6 +126,24 @@ def test_worker_passes_its_options_and_prints_events(
     assert stop == 'Stopping: waiting up to 1.5 seconds for running runs (2).'
 
 
+def test_worker_works_on_if_nobody_reads_its_events(
+    agents_module: Path, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Standard error is a pipe whose reader has ended."""
+
+    async def work(*arguments: object, on_start: Callable[[str], None], **options: object) -> None:
+        on_start('none')
+        (agents_module / 'worked').touch()
+
+    def fail(*arguments: object, **options: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr('pydantic_deep.server.run_worker', work)
+    monkeypatch.setattr('typer.echo', fail)
+    invoke('worker', '--agents', 'fleet:agent', '--store', f'sqlite:///{agents_module}/a.db')
+    assert (agents_module / 'worked').exists()
+
+
 def test_worker_opens_its_store_with_the_settings(
     agents_module: Path, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
 ) -> None:
