@@ -360,7 +360,7 @@ async def resume_run(run: str, access: Runner) -> Run:
         await runs.submit_rest(own.stored.attempts[0], owner=access.owner, key_id=key_id)
     else:
         resumed = own.stored.last.id
-        runs.check_capacity(key_id)
+        await runs.check_capacity(key_id)
         runs.resuming[resumed] = key_id
         runs.tasks.start_soon(_resume, access.state, own.agent, resumed)
     return await build_run(access.state, await access.run(run))

@@ -389,7 +389,7 @@ class RunPool:
 
     def _check_start(self, version: AgentVersion[Any, Any], key_id: str | None) -> None:
         self._refuse_start(version)
-        self.check_capacity(key_id)
+        self._check_capacity_here(key_id)
 
     def _refuse_start(self, version: AgentVersion[Any, Any]) -> None:
         if self.is_closed:
@@ -399,12 +399,23 @@ class RunPool:
         if busy is not None:
             raise busy_error(busy.id)
 
-    def check_capacity(self, key_id: str | None) -> None:
-        """Refuse a run beyond the limits. Runs that are being resumed count too.
+    async def check_capacity(self, key_id: str | None) -> None:
+        """Refuse a run beyond the limits, before something is stored for it that would be left behind.
 
         Raises:
             ServerError: The limit of the server or of the key is reached.
         """
+        if self._dispatcher is None and self._settings.worker:
+            self._check_capacity_here(key_id)
+            return
+        assert self.queue is not None  # noqa: S101 - the pool of a server has a queue
+        with _within_limits():
+            await self.queue.check_limits(
+                key_id, max_active=self._settings.max_runs, max_of_key=self._settings.max_runs_per_key
+            )
+
+    def _check_capacity_here(self, key_id: str | None) -> None:
+        """Refuse a run that this process cannot execute now. Runs that are being resumed count too."""
         keys = [*(run.key_id for run in self._running.values()), *self.resuming.values()]
         if len(keys) >= self._settings.max_runs:
             raise _too_many_error(len(keys), 'of this server')

@@ -744,3 +744,21 @@ async def test_suspended_run_that_is_resumed_at_a_door_is_continued_by_a_worker(
     assert streamed[-1].event == 'end'
     done = (await fleet.first.get(path)).json()
     assert (done['state'], done['output']) == ('complete', 'You said: Hello')
+
+
+async def test_request_beyond_a_limit_leaves_no_conversation_behind(fleet: Fleet, serve: Serve, gate: Gate) -> None:
+    """Clients repeat a refused request, at a server that executes runs itself too."""
+    body = {'model': 'analyst', 'messages': [{'role': 'user', 'content': 'wait'}]}
+    for _ in range(2):  # the limit
+        await fleet.begin()
+    before = await fleet.doors[0].store.conversations()
+    refused = await fleet.second.post('/v1/chat/completions', json=body)
+    assert (refused.status_code, await fleet.doors[0].store.conversations()) == (429, before)
+
+    async with serve(settings=WORKER.model_copy(update={'max_runs': 1})) as served, anyio.create_task_group() as group:
+        client = served.client(await served.key())
+        group.start_soon(partial(client.post, '/v1/chat/completions', json=body))
+        await gate.reached.wait()
+        refused = await client.post('/v1/chat/completions', json={**body, 'user': 'again'})
+        assert (refused.status_code, len(await served.store.conversations())) == (429, 1)
+        gate.opened.set()
