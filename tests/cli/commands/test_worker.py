@@ -75,6 +75,11 @@ def agents_module(work: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (('--agents', 'fleet:agent', '--store', 'memory:'), 2, 'The store memory: is visible in one process only'),
         (('--agents', 'fleet:agent', '--store', 'nowhere'), 2, "There is no store at 'nowhere'"),
         (('--agents', 'fleet:agent', '--concurrency', '0'), 2, "Invalid value for '--concurrency'"),
+        (
+            ('--agents', 'fleet:agent', '--work-dir', 'fleet.py/a'),
+            2,
+            "fleet.py' is not a directory that this process can",
+        ),
         (('--agents', 'fleet:agent', '--drain', '-1'), 2, "Invalid value for '--drain'"),
         (('--agents', 'fleet:agent', '--dispatcher', 'none://'), 2, 'dispatcher: There is no dispatcher at'),
     ],
