@@ -33,6 +33,9 @@ from ._turn_events import emit_turn, is_unfinished
 
 _LOGGER = logging.getLogger('pydantic_deep')
 
+_PROBLEM_CHARS = 2000
+"""Maximum length of the reason why a turn did not begin, in characters."""
+
 OpenBackend: TypeAlias = Callable[[str, str], BackendProtocol]
 """Returns the backend of a conversation, by its account and its id."""
 
@@ -87,18 +90,20 @@ class QueuedTurn:
         except (StoreUnavailableError, StoreClosedError):
             raise
         except Exception as error:  # noqa: BLE001 - the base was deleted, or a file system is missing
-            self.problem = f'{type(error).__name__}: {error}'
+            self.problem = describe_problem(error)
             if isinstance(error, ApprovalsPendingError) and run.base_id is None:
                 return False  # the head has moved since the claim
             self._refuse(error, emit)
             return True
         return await self._emit(stream, base, emit)
 
+    def _open_backend(self) -> BackendProtocol | None:
+        if self._make_backend is None:
+            return None
+        return self._make_backend(self._run.account or '', self._run.conversation_id)
+
     async def _load_base(self) -> AgentVersion[Any, Any]:
-        run = self._run
-        backend = None
-        if self._make_backend is not None:
-            backend = self._make_backend(run.account or '', run.conversation_id)
+        run, backend = self._run, self._open_backend()
         if run.base_id is None:
             base = await self._agent.conversation(run.conversation_id, backend=backend).head()
         else:
@@ -115,7 +120,8 @@ class QueuedTurn:
 
     async def _resume(self, attempts: Sequence[RunRecord], emit: Callable[[StreamEvent], None]) -> bool:
         last_id = attempts[-1].id
-        stream = await self._agent.recover_stream(last_id, cancellation_token=self._token)
+        backend = self._open_backend()
+        stream = await self._agent.recover_stream(last_id, backend=backend, cancellation_token=self._token)
         if stream is None:
             return await self._is_over()
         try:  # now that no other process adds steps
@@ -160,7 +166,7 @@ class QueuedTurn:
         )
         if not is_unfinished(stream, failure):
             return True
-        self.problem = f'{type(failure).__name__}: {failure}'
+        self.problem = describe_problem(failure)
         return False
 
     @property
@@ -169,3 +175,9 @@ class QueuedTurn:
         return StartEvent(
             id=run.run_id, model=run.agent_name, conversation_id=run.conversation_id, session_id=self.session_id
         )
+
+
+def describe_problem(error: BaseException | None) -> str:
+    """Return an error as a text that every database accepts: otherwise the claim of its run could not be ended."""
+    text = f'{type(error).__name__}: {error}'[:_PROBLEM_CHARS].replace('\0', '\\0')
+    return text.encode(errors='backslashreplace').decode()

@@ -59,12 +59,15 @@ async def submit(
         NothingPendingError: The options contain no prompt, and nothing is pending.
         ApprovalAnsweredError: An approval is already answered.
         QueueLimitError: A maximum is reached.
+        ValueError: The id of the run is in use.
     """
     check_names(account=account, key_id=key_id, session_id=session_id)
     prompt, dumped = options.dump()
     document = json.loads(dumped)
     if session_id is not None:
         document['session_id'] = session_id
+    if options.run_id is not None and await store.run(options.run_id) is not None:
+        raise ValueError(f'The store has a run {options.run_id!r} already. Use a new id.')
     version = place if isinstance(place, AgentVersion) else await place.head()
     continues_head = version is not place and options.prompt is not None
     if not continues_head:

@@ -21,13 +21,14 @@ from pydantic_deep.store import (
     StoreClosedError,
     StoreError,
     StoreUnavailableError,
+    UnknownCommitError,
 )
 from pydantic_deep.streaming import StreamEvent
 from pydantic_deep.versions import SupportsFilling, VersionedAgent, has_moved_on
 
 from ._log_writer import LogWriter
 from ._protocol import Dispatcher
-from ._queued_turn import OpenBackend, QueuedTurn
+from ._queued_turn import OpenBackend, QueuedTurn, describe_problem
 from ._stored_events import load_attempts
 from ._worker_events import WorkerEvent, WorkerEventKind
 from .errors import UnknownAgentError
@@ -58,9 +59,7 @@ PRUNE_SECONDS = 60.0
 """Interval at which a worker removes old runs from the queue."""
 
 STORE_SECONDS = 5.0
-"""How long a worker that stops waits for its store to give runs back, and for one claim to end. A store that hangs
-delays the worker no longer.
-"""
+"""How long a worker that stops waits for its store to give runs back. A store that hangs delays the worker no longer."""
 
 RETRY_SECONDS = (1.0, 5.0, 15.0, 60.0)
 """How long a run that could not be continued waits for its next attempts here."""
@@ -159,6 +158,7 @@ class Worker:
         self._finished = anyio.Event()
         self._drain = anyio.CancelScope()
         self._failure: StoreClosedError | None = None
+        self._claims: set[anyio.CancelScope] = set()
         self._group: TaskGroup | None = None
         self._missing_workers = _Missing()
         self._missing_owners = _Missing()
@@ -217,6 +217,8 @@ class Worker:
                     await self._wait_until_idle()
                 with anyio.move_on_after(STORE_SECONDS):
                     await self._give_back()
+                for scope in self._claims:
+                    scope.cancel()
                 self._group.cancel_scope.cancel()
         self._finished.set()
 
@@ -252,7 +254,14 @@ class Worker:
             UnknownAgentError: The worker does not have its agent.
         """
         known = await self._queue.get(run_id)
-        if known is None or known.state == 'ended' or run_id in self._active or self._stopping.is_set():
+        if known is None:
+            _LOGGER.warning(
+                'The run %s is not in the store %r, or ended long ago. Workers of another store must not have the same '
+                'dispatcher: they take its runs, which then begin later.',
+                *(run_id, self._store.url),
+            )
+            return
+        if known.state == 'ended' or run_id in self._active or self._stopping.is_set():
             return
         if known.agent_name not in self._agents:
             error = UnknownAgentError(run_id, known.agent_name, sorted(self._agents))
@@ -271,12 +280,20 @@ class Worker:
             self._forget(run_id)
 
     async def _claim(self, run_id: str) -> QueuedRunRecord | None:
-        """Claim a run even while the caller is cancelled: a claim that nobody knows of would never end."""
-        try:
-            with anyio.fail_after(STORE_SECONDS, shield=True):
+        """Claim a run even while the caller is cancelled: a claim that nobody knows of would end only with the process.
+
+        A store that is slow is waited for, because the claim takes effect even if nobody waits for its result.
+        """
+        with anyio.CancelScope(shield=True) as scope:
+            self._claims.add(scope)  # the end of the worker cancels it
+            try:
                 return await self._queue.claim(run_id)
-        except TimeoutError:
-            return None
+            except UnknownCommitError:
+                await self._end_claim(run_id, None, is_over=False)
+                raise
+            finally:
+                self._claims.discard(scope)
+        return None
 
     async def _execute(self, run: QueuedRunRecord, active: _Active) -> None:
         turn = QueuedTurn(self._agents[run.agent_name], self._store, run, active.token, self._make_backend)
@@ -288,7 +305,7 @@ class Worker:
                     is_over = await turn.run(partial(_emit_unless_given_back, active, writer))
         except Exception as error:  # the run is continued later, here or elsewhere
             _LOGGER.warning('The run %s stays queued', run.run_id, exc_info=True)
-            turn.problem = f'{type(error).__name__}: {error}'
+            turn.problem = describe_problem(error)
         finally:
             if is_over:
                 self._retries.pop(run.run_id, None)
@@ -396,15 +413,22 @@ class Worker:
             return
         state: RunState = 'running'
         run_id = run.run_id if isinstance(run, QueuedRunRecord) else run.id
-        if kind == 'ended':
-            attempts = await load_attempts(self._store, run_id)
-            state = attempts[-1].state if attempts else 'failed'
-            kind = 'given_back' if state == 'running' else kind
-        self._on_event(
-            WorkerEvent(
-                kind=kind, run_id=run_id, agent_name=run.agent_name, conversation_id=run.conversation_id, state=state
+        try:
+            if kind == 'ended':
+                attempts = await load_attempts(self._store, run_id)
+                state = attempts[-1].state if attempts else 'failed'
+                kind = 'given_back' if state == 'running' else kind
+            self._on_event(
+                WorkerEvent(
+                    kind=kind,
+                    run_id=run_id,
+                    agent_name=run.agent_name,
+                    conversation_id=run.conversation_id,
+                    state=state,
+                )
             )
-        )
+        except Exception:  # outermost boundary: a claimed run is executed, whoever listens
+            _LOGGER.exception('The event %r of the run %s could not be reported', kind, run_id)
 
     async def _report(self) -> None:
         """Report running runs, and remove the records of old ones."""

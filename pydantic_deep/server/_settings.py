@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from importlib.util import find_spec
 from pathlib import Path
@@ -58,6 +59,18 @@ def _memory(has_memory: bool) -> bool:
     if has_memory and find_spec('pydantic_ai_harness') is None:
         raise ValueError('needs pydantic-ai-harness, which is not installed: `pip install pydantic-ai-harness`')
     return has_memory
+
+
+def _directory(path: Path) -> Path:
+    places = (path.absolute(), *path.absolute().parents)
+    existing = next(each for each in places if os.path.exists(each))  # noqa: PTH110 - the method raises permission errors
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        raise ValueError(f'{str(existing)!r} is not a directory that this process can write')
+    return path
+
+
+Directory = Annotated[Path, AfterValidator(_directory)]
+"""A directory that exists or can be created: otherwise a worker would fail each run that it takes."""
 
 
 class ServerSettings(BaseSettings):
@@ -145,7 +158,7 @@ class ServerSettings(BaseSettings):
     """The maximum number of queued and taken-over runs that this process executes at the same time."""
     dispatcher: Annotated[str, AfterValidator(check_dispatcher_url)] | None = Field(default=None, repr=False)
     """The URL of the engine that delivers runs to workers. Default: workers look for runs in the store."""
-    work_dir: Path | None = None
+    work_dir: Directory | None = None
     """The parent of the directories of conversations on the machine of a server or worker, which fills them before turns
     and opens them without commands. Default: files are in memory, or where their versions say."""
     log_retention_seconds: NonNegativeFloat = 600

@@ -59,6 +59,23 @@ class RunQueue:
         if reached is not None:
             raise QueueLimitError(*reached)
 
+    async def check_limits(
+        self, key_id: str | None, *, max_active: int | None = None, max_of_key: int | None = None
+    ) -> None:
+        """Check that a run could be added now.
+
+        Args:
+            key_id: The key of the run.
+            max_active: As for `add`.
+            max_of_key: As for `add`.
+
+        Raises:
+            QueueLimitError: A maximum is reached.
+        """
+        reached = await self._engine.read(partial(_queue.reached_limit, key_id, max_active, max_of_key))
+        if reached is not None:
+            raise QueueLimitError(*reached)
+
     async def get(self, run_id: str) -> QueuedRunRecord | None:
         """Return a run; `None` if it was never queued, or ended long ago."""
         check_key('run_id', run_id)

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +26,7 @@ from pydantic_deep.streaming import (
     ToolResultEvent,
 )
 from pydantic_deep.versions import TurnOptions
+from pydantic_deep_backends import LocalBackend
 from tests.dispatch.conftest import Store, answers, ask, begin, crash, ended, events_of, process, until, working
 from tests.versions.recovery.crashes import World, begins, nth, tool_call
 
@@ -118,6 +121,39 @@ async def test_turn_uses_the_files_that_the_application_opens(url: str) -> None:
             runs.append(await submit(head, TurnOptions(prompt='a'), store))
             await ended(store.queue, *runs)
     assert opened == [('ann', conversation.id), ('', conversation.id)]
+
+
+async def test_turn_of_a_crashed_worker_uses_the_files_that_the_next_one_opens(url: str, tmp_path: Path) -> None:
+    """Without them it would use files in memory, in which no command can run."""
+
+    def has_step(commit: Commit) -> bool:
+        return any(version.kind == 'step' for version in commit.versions)
+
+    def opens(name: str) -> Callable[[str, str], LocalBackend]:
+        (tmp_path / name).mkdir()
+        return lambda account, conversation_id: LocalBackend(tmp_path / name)
+
+    world = World(url, SCRIPT)
+    async with process(url) as store:
+        run = await ask(await begin(world, store), store, 'a')
+        await crash(world, has_step, make_backend=opens('first'))
+        async with working(world, store, make_backend=opens('second')):
+            await ended(store.queue, run)
+    assert (tmp_path / 'second/draft.txt').read_bytes() == b'half'
+
+
+async def test_turn_that_cannot_begin_ends_whatever_its_error_contains(url: str) -> None:
+    """The text of an error may have characters that databases refuse. The claim ends all the same."""
+
+    def fail(account: str, conversation_id: str) -> StateBackend:
+        raise ValueError('a\0b\udc80')
+
+    world = World(url, SCRIPT)
+    async with process(url) as store:
+        run = await ask(await begin(world, store), store, 'a')
+        async with working(world, store, make_backend=fail):
+            (done,) = await ended(store.queue, run)
+    assert done.problem == 'ValueError: a\\0b\\udc80'
 
 
 async def refused(store: Store, world: World, run: QueuedRunRecord) -> str:

@@ -11,7 +11,7 @@ from pydantic_ai.usage import UsageLimits
 
 from pydantic_deep import Approve, StateBackend
 from pydantic_deep.approvals import NothingPendingError
-from pydantic_deep.dispatch import DispatcherUnavailableError, InProcessDispatcher, submit
+from pydantic_deep.dispatch import DispatcherUnavailableError, InProcessDispatcher, Worker, submit
 from pydantic_deep.errors import ValidationError
 from pydantic_deep.store import ApprovalAnsweredError, QueueLimitError, new_id
 from pydantic_deep.testing import ScriptedModel
@@ -143,3 +143,19 @@ async def test_submission_beyond_a_limit_is_refused(url: str) -> None:
             await ask(conversation, store, 'a', max_active=1)
         with pytest.raises(QueueLimitError):
             await ask(conversation, store, 'a', key_id='k', max_of_key=1)
+
+
+async def test_id_of_another_run_is_refused(url: str) -> None:
+    """Its turn would never begin: workers would find a run that has ended."""
+    world, run_id = world_of(url), new_id()
+    async with process(url) as store:
+        conversation = await begin(world, store)
+        options = TurnOptions(prompt='a', run_id=run_id)
+        await submit(conversation, options, store)
+        with pytest.raises(ValueError, match='is queued already'):
+            await submit(conversation, options, store)
+        await Worker({'agent': world.agent(store)}, store).execute(run_id)
+        await store.queue.prune(0)
+        with pytest.raises(ValueError, match=r'has a run .* already'):
+            await submit(conversation, options, store)
+        assert await store.queue.list() == []

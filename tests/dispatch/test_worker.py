@@ -6,7 +6,10 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
 from collections import Counter
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -16,7 +19,15 @@ from pydantic_ai import Agent
 from pydantic_deep import Approve, StateBackend
 from pydantic_deep.dispatch import InProcessDispatcher, UnknownAgentError, Worker, submit
 from pydantic_deep.dispatch._stored_events import load_attempts
-from pydantic_deep.store import QueuedRunRecord, RunRecord, StoreClosedError, StoreUnavailableError, new_id, open_store
+from pydantic_deep.store import (
+    QueuedRunRecord,
+    RunRecord,
+    StoreClosedError,
+    StoreUnavailableError,
+    UnknownCommitError,
+    new_id,
+    open_store,
+)
 from pydantic_deep.testing import Answer, ScriptedModel
 from pydantic_deep.versions import TurnOptions, VersionedAgent
 from tests.dispatch.conftest import Store, answers, ask, begin, crash, ended, events_of, process, until, working
@@ -98,6 +109,18 @@ async def test_run_of_an_unknown_agent_stays_queued_with_a_reason(url: str) -> N
             f"The run {run.run_id} needs the agent 'agent'",
         )
         assert await store.queue.ready(['writer']) == []
+
+
+async def test_run_of_another_store_is_left_to_its_workers(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Two stores have one dispatcher by mistake. The run stays queued in its own store, and the log has a sentence."""
+    world = World(url, answers(**sends('a')))
+    async with process(url) as store, process(f'{url}-other') as other:
+        run = await ask(await begin(world, store), store, 'a')
+        await Worker({'agent': world.agent(other)}, other).execute(run.run_id)
+        waiting = await store.queue.get(run.run_id)
+    assert waiting is not None
+    assert (waiting.state, world.ran) == ('queued', [])
+    assert f"The run {run.run_id} is not in the store '{url}-other'" in caplog.text
 
 
 async def test_turns_wait_for_answers_to_pending_approvals(url: str) -> None:
@@ -297,18 +320,52 @@ async def test_execution_that_is_cancelled_while_it_claims_its_run_is_continued(
     assert world.ran == ['send a']
 
 
-async def test_claim_that_hangs_is_given_up(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_claim_that_the_store_makes_late_is_executed(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While another process writes for a long time, the claim is not lost: it would keep the run from all workers."""
+    monkeypatch.setattr('pydantic_deep.dispatch._worker.STORE_SECONDS', 0.01)
+    world = World(f'sqlite:///{tmp_path}/store.db', answers(**sends('a')))
+    async with process(world.url) as store:
+        run = await ask(await begin(world, store), store, 'a')
+        with closing(sqlite3.connect(tmp_path / 'store.db', isolation_level=None)) as other:
+            other.execute('BEGIN IMMEDIATE')
+            async with working(world, store) as worker:
+                await until(lambda: worker.active_count == 1)
+                with anyio.move_on_after(0.1):
+                    await ended(store.queue, run)
+                other.execute('ROLLBACK')
+                await ended(store.queue, run)
+    assert world.ran == ['send a']
+
+
+async def test_claim_whose_outcome_is_unknown_is_given_back(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The database was lost in the middle of its commit, and had made it."""
     world = World(url, answers(**sends('a')))
     async with process(url) as store:
         run = await ask(await begin(world, store), store, 'a')
+        claim, errors = store.queue.claim, iter([UnknownCommitError('lost')])
 
-        async def hang(run_id: str) -> QueuedRunRecord | None:
-            await anyio.sleep_forever()
+        async def claim_without_answer(run_id: str) -> QueuedRunRecord | None:
+            claimed = await claim(run_id)
+            for error in errors:
+                raise error
+            return claimed
 
+        monkeypatch.setattr(store.queue, 'claim', claim_without_answer)
+        async with working(world, store):
+            (done,) = await ended(store.queue, run)
+    assert (world.ran, done.epoch) == (['send a'], 2)
+
+
+async def test_claim_that_hangs_ends_with_its_worker(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(url, answers(**sends('a')))
+    async with process(url) as store:
+        await ask(await begin(world, store), store, 'a')
         monkeypatch.setattr('pydantic_deep.dispatch._worker.STORE_SECONDS', 0.01)
         monkeypatch.setattr(store.queue, 'claim', hang)
-        worker = Worker({'agent': world.agent(store)}, store)
-        await worker.execute(run.run_id)
+        async with working(world, store, drain_seconds=0) as worker:
+            await until(lambda: worker.active_count == 1)
         assert (worker.active_count, world.ran) == (0, [])
 
 

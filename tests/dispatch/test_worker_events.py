@@ -83,6 +83,21 @@ async def test_run_begins_and_ends(store: SqlStore) -> None:
     ]
 
 
+async def test_run_is_executed_even_if_its_events_cannot_be_reported(
+    store: SqlStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Standard error, for example, was closed. Its claim would keep the run from all other workers."""
+    run = await submit(await agent(store).create(), TurnOptions(prompt='Hi'), store)
+
+    def fail(event: WorkerEvent) -> None:
+        raise BrokenPipeError(event.kind)
+
+    await Worker({'analyst': agent(store)}, store, on_event=fail).execute(run.run_id)
+    (attempt,) = await store.runs()
+    assert (attempt.id, attempt.state) == (run.run_id, 'complete')
+    assert caplog.text.count('could not be reported') == 2
+
+
 async def test_run_that_cannot_begin_ends_as_failed(store: SqlStore) -> None:
     root = await agent(store).create()
     run = await submit(root, TurnOptions(prompt='Hi'), store)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -164,4 +165,5 @@ def _print_event(event: WorkerEvent) -> None:
 
 
 def _print(line: str) -> None:
-    typer.echo(escape_invisible(line), err=True)
+    with suppress(OSError):  # nobody reads the lines any more, which does not end the worker
+        typer.echo(escape_invisible(line), err=True)

@@ -227,7 +227,7 @@ class AgentHandler(RequestHandler):
         if own is not None and own.record.agent_name != self._agent:
             raise not_found()
         # Before files are fetched and a conversation is created.
-        access.state.runs.check_capacity(access.caller.account)
+        await access.state.runs.check_capacity(access.caller.account)
         prompt = prompt_of(await fetch_content(access.state.settings, prompt_content(message.parts)))
         check_prompt('message', prompt)
         version = await (access.create_conversation(self._agent) if own is None else access.version_in(own))

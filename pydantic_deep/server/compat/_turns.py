@@ -270,6 +270,7 @@ async def _start(
         is_busy = isinstance(error, ApprovalAnsweredError) or 'run_id' in error.facts
         if not may_branch or not is_busy:
             raise
+    await access.state.runs.check_capacity(access.caller.account)
     return await start_run(access, await version.clone(), options, session_id=session_id)
 
 
@@ -305,7 +306,12 @@ async def _continuation(access: Access, agent_name: str, dialogue: Dialogue, ses
 async def start_conversation(
     access: Access, agent_name: str, dialogue: Dialogue, *, id: str | None = None
 ) -> AgentVersion[Any, Any]:
-    """Create a conversation with the earlier messages of a dialogue, and return the version that a turn continues."""
+    """Create a conversation with the earlier messages of a dialogue, and return the version that a turn continues.
+
+    Raises:
+        ServerError: Too many runs are active, so that no turn could continue it now.
+    """
+    await access.state.runs.check_capacity(access.caller.account)
     dialogue = await fetch_history(access.state.settings, dialogue)
     name = _conversation_name(text_of(dialogue.prompt))
     root = await access.create_conversation(agent_name, name=name, id=id)

@@ -112,7 +112,7 @@ async def _base(access: Access, arguments: RunArguments) -> ServedVersion:
         return await access.version_in(await access.conversation(arguments.conversation), arguments.from_version)
     if arguments.from_version is not None:
         return await access.version(arguments.from_version)
-    access.state.runs.check_capacity(access.caller.account)  # before an empty conversation is created
+    await access.state.runs.check_capacity(access.caller.account)  # before an empty conversation is created
     agents = [name for name in access.state.agents if access.may_use(name)]
     if arguments.agent is None and len(agents) != 1:
         raise ServerError('invalid', f'Name the `agent` of a new conversation. Agents: {", ".join(agents) or "none"}.')

@@ -355,10 +355,14 @@ async def resume_run(run: str, access: Runner) -> Run:
         raise ServerError('conflict', f'The run {run} is not suspended.')
     if access.state.runs.is_closed:
         raise ServerError('unavailable', headers={'Retry-After': '5'})
-    resumed = own.stored.last.id
-    access.state.runs.check_capacity(access.caller.account)
-    access.state.runs.resuming[resumed] = access.caller.account
-    access.state.runs.tasks.start_soon(_resume, access.state, own.agent, resumed)
+    runs, key_id = access.state.runs, access.caller.account
+    if access.state.hands_over:
+        await runs.submit_rest(own.stored.attempts[0], owner=access.owner, key_id=key_id)
+    else:
+        resumed = own.stored.last.id
+        await runs.check_capacity(key_id)
+        runs.resuming[resumed] = key_id
+        runs.tasks.start_soon(_resume, access.state, own.agent, resumed)
     return await build_run(access.state, await access.run(run))
 
 

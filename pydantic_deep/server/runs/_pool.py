@@ -22,7 +22,16 @@ from pydantic_deep.dispatch import Dispatcher, DispatcherUnavailableError, TurnE
 from pydantic_deep.server._metrics import ServerMetrics
 from pydantic_deep.server._settings import ServerSettings
 from pydantic_deep.server.http._errors import ServerError
-from pydantic_deep.store import QueueLimitError, RunQueue, SqlStore, StoreUnavailableError, new_id
+from pydantic_deep.store import (
+    QueuedRunRecord,
+    QueueLimitError,
+    RunQueue,
+    RunRecord,
+    SqlStore,
+    StoreUnavailableError,
+    new_id,
+    now,
+)
 from pydantic_deep.streaming import RunEvents
 from pydantic_deep.versions import AgentVersion, TurnOptions, TurnStream
 
@@ -306,7 +315,7 @@ class RunPool:
         """
         assert self._mirrors is not None  # noqa: S101 - the pool of a server has a queue
         self._refuse_start(version)
-        try:
+        with _within_limits():
             record = await submit(
                 version,
                 options,
@@ -318,9 +327,38 @@ class RunPool:
                 max_active=self._settings.max_runs,
                 max_of_key=self._settings.max_runs_per_key,
             )
-        except QueueLimitError as error:
-            raise ServerError('rate_limited', str(error), headers=REFUSED_HEADERS) from None
         return self._mirrors.add(record)
+
+    async def submit_rest(self, run: RunRecord, *, owner: str, key_id: str | None) -> None:
+        """Queue the rest of a suspended run for workers, which find it in the store.
+
+        Args:
+            run: The first attempt of the run.
+            owner: The owner of the conversation.
+            key_id: The key of the request, for its limit.
+
+        Raises:
+            ServerError: Too many runs are active, or it is queued already.
+        """
+        assert self.queue is not None  # noqa: S101 - the pool of a server has a queue
+        rest = QueuedRunRecord(
+            run_id=run.id,
+            conversation_id=run.conversation_id,
+            base_id=run.base_id,
+            agent_name=run.agent_name,
+            account=owner,
+            key_id=key_id,
+            priority=0,
+            prompt=None,
+            options='{}',
+            submitted_at=now(),
+        )
+        settings = self._settings
+        try:
+            with _within_limits():
+                await self.queue.add(rest, max_active=settings.max_runs, max_of_key=settings.max_runs_per_key)
+        except ValueError as error:
+            raise ServerError('conflict', str(error)) from None
 
     def clear_logs(self) -> None:
         """Remove ended runs and their logs. Their events can be rebuilt from the store."""
@@ -351,7 +389,7 @@ class RunPool:
 
     def _check_start(self, version: AgentVersion[Any, Any], key_id: str | None) -> None:
         self._refuse_start(version)
-        self.check_capacity(key_id)
+        self._check_capacity_here(key_id)
 
     def _refuse_start(self, version: AgentVersion[Any, Any]) -> None:
         if self.is_closed:
@@ -361,12 +399,23 @@ class RunPool:
         if busy is not None:
             raise busy_error(busy.id)
 
-    def check_capacity(self, key_id: str | None) -> None:
-        """Refuse a run beyond the limits. Runs that are being resumed count too.
+    async def check_capacity(self, key_id: str | None) -> None:
+        """Refuse a run beyond the limits, before something is stored for it that would be left behind.
 
         Raises:
             ServerError: The limit of the server or of the key is reached.
         """
+        if self._dispatcher is None and self._settings.worker:
+            self._check_capacity_here(key_id)
+            return
+        assert self.queue is not None  # noqa: S101 - the pool of a server has a queue
+        with _within_limits():
+            await self.queue.check_limits(
+                key_id, max_active=self._settings.max_runs, max_of_key=self._settings.max_runs_per_key
+            )
+
+    def _check_capacity_here(self, key_id: str | None) -> None:
+        """Refuse a run that this process cannot execute now. Runs that are being resumed count too."""
         keys = [*(run.key_id for run in self._running.values()), *self.resuming.values()]
         if len(keys) >= self._settings.max_runs:
             raise _too_many_error(len(keys), 'of this server')
@@ -441,6 +490,15 @@ def busy_error(run_id: str) -> ServerError:
         f'The run {run_id} is active. Wait for it, cancel it, or start from another version.',
         facts={'run_id': run_id},
     )
+
+
+@contextmanager
+def _within_limits() -> Generator[None]:
+    """Raise the error of the server if a limit of the queue is reached."""
+    try:
+        yield
+    except QueueLimitError as error:
+        raise ServerError('rate_limited', str(error), headers=REFUSED_HEADERS) from None
 
 
 def _too_many_error(count: int, of: str) -> ServerError:

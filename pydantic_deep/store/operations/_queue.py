@@ -53,19 +53,34 @@ def _record(row: Row) -> QueuedRunRecord:
 
 
 def add(run: QueuedRunRecord, max_active: int | None, max_of_key: int | None) -> Operation[tuple[int, bool] | None]:
-    """Add a run, unless a limit is reached; return the number of active runs and whether they are those of the key."""
-    if max_active is not None or max_of_key is not None:  # one at a time, so that the counts are exact
+    """Add a run, unless a limit is reached; return the number of active runs and whether they are those of the key.
+
+    Runs of a conversation are added one at a time. Otherwise one could become visible after a later one has begun.
+    """
+    if max_active is not None or max_of_key is not None:  # so are all runs with limits, so that the counts are exact
         yield Statement(f"SELECT value FROM meta WHERE key = 'format'{for_update()}")
-    for limit, is_of_key in ((max_active, False), (max_of_key, True)):
-        if limit is not None and not (is_of_key and run.key_id is None):
-            count = yield from active(run.key_id if is_of_key else None)
-            if count >= limit:
-                return count, is_of_key
+    else:
+        id = _keys.pack_id(run.conversation_id)
+        yield Statement(f'SELECT 1 FROM conversation WHERE id = ?1{for_update()}', (id,))
+    if (reached := (yield from reached_limit(run.key_id, max_active, max_of_key))) is not None:
+        return reached
     done = yield from insert(
         'queued_run', _COLUMNS, [tuple(encoded(run, _KINDS))], 'ON CONFLICT (run_id) DO NOTHING RETURNING number'
     )
     if not done:
         raise ValueError(f'The run {run.run_id!r} is queued already. Use a new id.')
+    return None
+
+
+def reached_limit(
+    key_id: str | None, max_active: int | None, max_of_key: int | None
+) -> Operation[tuple[int, bool] | None]:
+    """Return the number of active runs and whether they are those of the key, if another run would exceed a limit."""
+    for limit, is_of_key in ((max_active, False), (max_of_key, True)):
+        if limit is not None and not (is_of_key and key_id is None):
+            count = yield from active(key_id if is_of_key else None)
+            if count >= limit:
+                return count, is_of_key
     return None
 
 

@@ -75,6 +75,11 @@ def agents_module(work: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (('--agents', 'fleet:agent', '--store', 'memory:'), 2, 'The store memory: is visible in one process only'),
         (('--agents', 'fleet:agent', '--store', 'nowhere'), 2, "There is no store at 'nowhere'"),
         (('--agents', 'fleet:agent', '--concurrency', '0'), 2, "Invalid value for '--concurrency'"),
+        (
+            ('--agents', 'fleet:agent', '--work-dir', 'fleet.py/a'),
+            2,
+            "fleet.py' is not a directory that this process can",
+        ),
         (('--agents', 'fleet:agent', '--drain', '-1'), 2, "Invalid value for '--drain'"),
         (('--agents', 'fleet:agent', '--dispatcher', 'none://'), 2, 'dispatcher: There is no dispatcher at'),
     ],
@@ -124,6 +129,24 @@ def test_worker_passes_its_options_and_prints_events(
     )
     assert '\x1b' not in event
     assert stop == 'Stopping: waiting up to 1.5 seconds for running runs (2).'
+
+
+def test_worker_works_on_if_nobody_reads_its_events(
+    agents_module: Path, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Standard error is a pipe whose reader has ended."""
+
+    async def work(*arguments: object, on_start: Callable[[str], None], **options: object) -> None:
+        on_start('none')
+        (agents_module / 'worked').touch()
+
+    def fail(*arguments: object, **options: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr('pydantic_deep.server.run_worker', work)
+    monkeypatch.setattr('typer.echo', fail)
+    invoke('worker', '--agents', 'fleet:agent', '--store', f'sqlite:///{agents_module}/a.db')
+    assert (agents_module / 'worked').exists()
 
 
 def test_worker_opens_its_store_with_the_settings(

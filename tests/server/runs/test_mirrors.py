@@ -32,6 +32,7 @@ from pydantic_deep.streaming import EndEvent, EventGroup, Frame, StartEvent, Str
 from pydantic_deep.testing import Answer, ScriptedModel, call
 from tests.server.conftest import Client, Gate, Serve, Served, frames_in
 from tests.server.mcp.conftest import over_http
+from tests.server.test_lifespan import store_orphan
 
 pytestmark = pytest.mark.anyio
 
@@ -716,3 +717,48 @@ async def test_a_queued_response_that_is_cancelled_has_nothing_to_continue(fleet
     assert 'ended before its first step' in refused.json()['error']['message']
     assert (await fleet.first.delete(path)).json()['deleted']
     assert (await fleet.second.get(path)).status_code == 404
+
+
+async def test_suspended_run_that_is_resumed_at_a_door_is_continued_by_a_worker(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A door calls no models and tools: it may not even have their keys."""
+    created = (await fleet.first.post('/api/conversations', json={'agent': 'analyst'})).json()
+    store = fleet.doors[0].store
+    run_id = await store_orphan(store.url, await store.version(created['head']))
+    add = store.queue.add
+
+    async def add_twice(run: QueuedRunRecord, **limits: Any) -> None:
+        await add(run, **limits)
+        await add(run, **limits)
+
+    path = f'/api/runs/{run_id}'
+    assert (await fleet.second.get(path)).json()['state'] == 'suspended'
+    monkeypatch.setattr(store.queue, 'add', add_twice)  # two requests at the same time
+    refused = await fleet.first.post(f'{path}/resume')
+    assert (refused.status_code, 'is queued already' in refused.text) == (409, True)
+    assert (await fleet.second.get(path)).json()['state'] == 'queued'
+    assert (await fleet.second.post(f'{path}/resume')).status_code == 409
+    async with fleet.worker():
+        streamed = frames_in((await fleet.second.get(f'{path}/events')).content)
+    assert streamed[-1].event == 'end'
+    done = (await fleet.first.get(path)).json()
+    assert (done['state'], done['output']) == ('complete', 'You said: Hello')
+
+
+async def test_request_beyond_a_limit_leaves_no_conversation_behind(fleet: Fleet, serve: Serve, gate: Gate) -> None:
+    """Clients repeat a refused request, at a server that executes runs itself too."""
+    body = {'model': 'analyst', 'messages': [{'role': 'user', 'content': 'wait'}]}
+    for _ in range(2):  # the limit
+        await fleet.begin()
+    before = await fleet.doors[0].store.conversations()
+    refused = await fleet.second.post('/v1/chat/completions', json=body)
+    assert (refused.status_code, await fleet.doors[0].store.conversations()) == (429, before)
+
+    async with serve(settings=WORKER.model_copy(update={'max_runs': 1})) as served, anyio.create_task_group() as group:
+        client = served.client(await served.key())
+        group.start_soon(partial(client.post, '/v1/chat/completions', json=body))
+        await gate.reached.wait()
+        refused = await client.post('/v1/chat/completions', json={**body, 'user': 'again'})
+        assert (refused.status_code, len(await served.store.conversations())) == (429, 1)
+        gate.opened.set()

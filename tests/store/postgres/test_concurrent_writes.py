@@ -19,6 +19,7 @@ from pydantic_deep.store import (
     Commit,
     Decision,
     HeadMove,
+    QueuedRunRecord,
     RunTakenOverError,
     SqlStore,
     StoreError,
@@ -33,6 +34,7 @@ from pydantic_deep.store import (
 from pydantic_deep.store._samples import MOMENT, Dialogue, sample_approval, sample_asset, sample_call, sample_run
 from pydantic_deep.store.conformance._base import as_decision
 from pydantic_deep.store.engine import Operation, Statement
+from pydantic_deep.store.operations import _queue
 from pydantic_deep.store.operations._commits import commit
 from pydantic_deep.store.operations._runs import claim_run
 from pydantic_deep.store.postgres._driver import connect
@@ -74,6 +76,13 @@ async def held_open(store: SqlStore, operation: Operation[T]) -> AsyncGenerator[
     finally:
         await gate.close()
         await asyncio.wait([task])
+
+
+def queued_turn(conversation_id: str) -> QueuedRunRecord:
+    return QueuedRunRecord(
+        run_id=new_id(), conversation_id=conversation_id, base_id=None, agent_name='analyst', account=None, key_id=None,
+        priority=0, prompt=b'"Hello"', options='{}', submitted_at=MOMENT,
+    )  # fmt: skip
 
 
 def committing(store: SqlStore, new: Commit) -> Operation[Any]:
@@ -131,6 +140,22 @@ async def test_writers_of_one_store_run_at_the_same_time(stores: list[SqlStore])
         await asyncio.gather(*(dialogue.begin() for dialogue in dialogues[1:]))
         assert await store.count() == 20
         assert not task.done()
+
+
+async def test_queued_turns_of_a_conversation_become_visible_in_their_order(stores: list[SqlStore]) -> None:
+    """Otherwise a worker could begin the second turn, and then the first one beside it. Other conversations do not wait."""
+    one, other, third = stores
+    dialogue, elsewhere = Dialogue(one), Dialogue(one)
+    await dialogue.begin()
+    await elsewhere.begin()
+    first, second, free = (queued_turn(id) for id in (dialogue.id, dialogue.id, elsewhere.id))
+    async with held_open(one, _queue.add(first, None, None)):
+        waiting = asyncio.create_task(other.queue.add(second))
+        await has_started_to_wait(third)
+        await third.queue.add(free)
+        assert [run.run_id for run in await third.queue.ready(['analyst'])] == [free.run_id]
+    await waiting
+    assert [run.run_id for run in await third.queue.ready(['analyst'])] == [first.run_id, free.run_id]
 
 
 async def test_follower_waits_for_earlier_writes_and_not_for_later_ones(stores: list[SqlStore]) -> None:
