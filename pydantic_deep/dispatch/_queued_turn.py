@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 from pydantic_ai import CancellationToken
 
+from pydantic_deep._messages.half_characters import join_halves
 from pydantic_deep.store import (
     QueuedRunRecord,
     RunRecord,
@@ -179,5 +180,4 @@ class QueuedTurn:
 
 def describe_problem(error: BaseException | None) -> str:
     """Return an error as a text that every database accepts: otherwise the claim of its run could not be ended."""
-    text = f'{type(error).__name__}: {error}'[:_PROBLEM_CHARS].replace('\0', '\\0')
-    return text.encode(errors='backslashreplace').decode()
+    return join_halves(f'{type(error).__name__}: {error}'[:_PROBLEM_CHARS].replace('\0', '\\0'))
