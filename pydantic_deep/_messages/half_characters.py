@@ -6,10 +6,12 @@ A server that splits a stream within a pair delivers its halves as two character
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from datetime import datetime
 from operator import is_
-from typing import Final, cast
+from typing import Any, Final, cast
 
+from pydantic_ai import ToolReturn
 from pydantic_ai.messages import ModelMessage
 from pydantic_core import PydanticSerializationError, SchemaSerializer, core_schema, to_json
 
@@ -31,6 +33,37 @@ def join_halves(text: str) -> str:
         joined = text.encode('utf-16-le', 'surrogatepass').decode('utf-16-le', 'surrogatepass')
         return joined.encode(errors='backslashreplace').decode()
     return text
+
+
+class PieceJoiner:
+    """Applies `join_halves` to a text that arrives in pieces."""
+
+    def __init__(self) -> None:
+        self._half = ''
+
+    def add(self, piece: str) -> str:
+        """Return the complete characters so far, without the first half of a pair that the next piece may complete."""
+        if piece.isascii() and not self._half:
+            return piece
+        text = self._half + piece
+        self._half = text[-1] if '\ud800' <= text[-1:] < '\udc00' else ''
+        return join_halves(text[: len(text) - len(self._half)])
+
+    def end(self) -> str:
+        """Return what is left at the end of the text: an escaped half, or nothing."""
+        rest, self._half = join_halves(self._half), ''
+        return rest
+
+
+def repair_result(result: object) -> object:
+    """Return the result of a tool without halves: the same object if it has none. Objects become plain data."""
+    if not isinstance(result, ToolReturn):
+        return _joined(result)
+    returned = cast('ToolReturn[object]', result)
+    changed: dict[str, Any] = {
+        name: joined for name, value in vars(returned).items() if (joined := _joined(value)) is not value
+    }
+    return replace(returned, **changed) if changed else returned
 
 
 def repair(messages: Iterable[ModelMessage]) -> None:

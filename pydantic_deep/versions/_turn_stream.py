@@ -8,9 +8,18 @@ from types import TracebackType
 from typing import Generic, Self
 
 import anyio
-from pydantic_ai import AgentRunResultEvent, AgentStreamEvent, PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta
+from pydantic_ai import (
+    AgentRunResultEvent,
+    AgentStreamEvent,
+    PartDeltaEvent,
+    PartEndEvent,
+    PartStartEvent,
+    TextPart,
+    TextPartDelta,
+)
 from pydantic_ai.usage import RunUsage
 
+from pydantic_deep._messages.half_characters import PieceJoiner
 from pydantic_deep.store import VersionConflictError, VersionRecord
 from pydantic_deep_backends import BackendProtocol
 
@@ -114,13 +123,18 @@ class TurnEvents(Generic[DepsT, OutputT]):
         """Handle the version that the turn ended with."""
 
     async def _text(self) -> AsyncGenerator[str]:
+        pieces = PieceJoiner()
         async with aclosing(self.events()) as events:
             async for event in events:
                 match event:
                     case (
-                        PartStartEvent(part=TextPart(content=text))
-                        | PartDeltaEvent(delta=TextPartDelta(content_delta=text))
-                    ) if text:
-                        yield text
+                        PartStartEvent(part=TextPart(content=piece))
+                        | PartDeltaEvent(delta=TextPartDelta(content_delta=piece))
+                    ):
+                        text = pieces.add(piece)
+                    case PartEndEvent(part=TextPart()):
+                        text = pieces.end()
                     case _:
-                        pass
+                        continue
+                if text:
+                    yield text

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 import pytest
-from pydantic_ai import BinaryContent
+from pydantic_ai import BinaryContent, ToolReturn
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart, UserPromptPart
 
-from pydantic_deep._messages.half_characters import join_halves, repair
+from pydantic_deep._messages.half_characters import PieceJoiner, join_halves, repair, repair_result
 from pydantic_deep._messages.message_json import dump_message
 
 
@@ -95,3 +95,29 @@ def test_message_is_repaired_when_it_is_serialized() -> None:
     message = ModelResponse([TextPart('a\ud83d')])
     assert b'a\\\\ud83d' in dump_message(message)
     assert message.text == 'a\\ud83d'
+
+
+@pytest.mark.parametrize(
+    ('pieces', 'joined'),
+    [
+        (['a', 'é', 'b'], ['a', 'é', 'b']),
+        (['a\ud83d', '\ude00b'], ['a', '😀b']),
+        (['a\ud83d', 'b'], ['a', '\\ud83db']),
+        (['\ud83d', '\ud83d', '\ude00'], ['', '\\ud83d', '😀']),
+        (['a\ud83d'], ['a', '\\ud83d']),
+        (['\ude00'], ['\\ude00']),
+    ],
+)
+def test_pairs_are_joined_across_pieces(pieces: list[str], joined: list[str]) -> None:
+    """The pieces concatenate to the repaired text, and no piece has half of a pair."""
+    joiner = PieceJoiner()
+    received = [joiner.add(piece) for piece in pieces]
+    rest = joiner.end()
+    assert received + [rest] * bool(rest) == joined
+    assert ''.join(received) + rest == join_halves(''.join(pieces))
+
+
+def test_result_with_content_and_metadata_is_repaired() -> None:
+    result = ToolReturn('\ud83d\ude00', content=['\ud83d'], metadata={'a': '\ude00'})
+    assert repair_result(result) == ToolReturn('😀', content=['\\ud83d'], metadata={'a': '\\ude00'})
+    assert repair_result(ok := ToolReturn('é')) is ok

@@ -10,6 +10,7 @@ from pydantic_ai.messages import BaseToolCallPart, BaseToolReturnPart, ModelResp
 from pydantic_core import to_json
 
 from pydantic_deep._messages.call_ids import escape_call_id
+from pydantic_deep._messages.half_characters import join_halves
 from pydantic_deep._messages.result_metadata import exit_code_of, file_change_of, resolved_path
 from pydantic_deep.approvals import PendingApproval, pending_approvals
 from pydantic_deep.streaming._events import (
@@ -89,7 +90,7 @@ def result_event(part: BaseToolReturnPart, *, within: str = '', path: tuple[str,
         id=f'{within}{escape_call_id(part.tool_call_id)}',
         name=part.tool_name,
         outcome=part.outcome,
-        content=part.model_response_str(wrap_if_error=False),
+        content=join_halves(part.model_response_str(wrap_if_error=False)),
         exit_code=exit_code_of(part),
         path=list(path),
         sub_agent_thread_id=thread_of(part),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pydantic_ai import PartDeltaEvent, PartEndEvent, PartStartEvent
 from pydantic_ai.messages import (
     NativeToolCallPart,
@@ -15,6 +17,7 @@ from pydantic_ai.messages import (
 )
 
 from pydantic_deep._messages.call_ids import escape_call_id
+from pydantic_deep._messages.half_characters import PieceJoiner
 from pydantic_deep.streaming._events import StreamEvent, TextEvent, ThinkingEvent, ToolCallDeltaEvent
 
 from ._part_events import args_text, call_event, result_event, thinking_events
@@ -33,6 +36,7 @@ class ResponseState:
         self.within = within
         self.path = path
         self._texts: list[str] = []
+        self._pieces = PieceJoiner()
         self._index_by_part: dict[int, int] = {}
         self._index_by_call: dict[str, int] = {}
 
@@ -44,6 +48,7 @@ class ResponseState:
     def reset(self) -> None:
         """Discard the current response, which does not count."""
         self._texts.clear()
+        self._pieces = PieceJoiner()
         self._index_by_part.clear()
         self._index_by_call.clear()
 
@@ -61,7 +66,8 @@ class ResponseState:
             case PartDeltaEvent(delta=TextPartDelta(content_delta=text)):
                 return self._text_events(text)
             case PartDeltaEvent(delta=ThinkingPartDelta(content_delta=text, signature_delta=signature)):
-                thought = ThinkingEvent(text=text or '', signature=signature, path=list(self.path))
+                text = self._pieces.add(text or '')
+                thought = ThinkingEvent(text=text, signature=signature, path=list(self.path))
                 return [thought] if text or signature is not None else []
             case PartDeltaEvent(index=index, delta=ToolCallPartDelta(args_delta=args)) if args:
                 return self._continue_call(index, args)
@@ -69,6 +75,10 @@ class ResponseState:
                 return [call_event(call, within=self.within, path=self.path)]
             case PartEndEvent(part=NativeToolReturnPart() as result):
                 return [result_event(result, within=self.within, path=self.path)]
+            case PartEndEvent(part=TextPart()):
+                return self._complete_text(self._pieces.end())
+            case PartEndEvent(part=ThinkingPart()):
+                return thinking_events(ThinkingPart(self._pieces.end()), self.path)
             case _:
                 return []
 
@@ -77,7 +87,7 @@ class ResponseState:
             case TextPart(content=text):
                 return self._text_events(text)
             case ThinkingPart():
-                return thinking_events(part, self.path)
+                return thinking_events(replace(part, content=self._pieces.add(part.content)), self.path)
             case ToolCallPart():
                 number = self._index_by_part[index] = len(self._index_by_part)
                 self._index_by_call[part.tool_call_id] = number
@@ -100,6 +110,9 @@ class ResponseState:
         return [ToolCallDeltaEvent(index=number, args=args_text(args), path=list(self.path))]
 
     def _text_events(self, text: str) -> list[StreamEvent]:
+        return self._complete_text(self._pieces.add(text))
+
+    def _complete_text(self, text: str) -> list[StreamEvent]:
         if not text:
             return []
         self._texts.append(text)

@@ -35,6 +35,7 @@ from pydantic_deep._messages.deferred_metadata import (
     parse_answer,
     with_notice,
 )
+from pydantic_deep._messages.half_characters import repair_result
 from pydantic_deep._run_to_completion import run_to_completion
 from pydantic_deep.extensions import SupportsPreview, find_capabilities
 from pydantic_deep.store import CallRecord, StoreError, VersionNotFoundError, now
@@ -235,7 +236,7 @@ class CallLedger:
                 await recording.commit_step()
             else:
                 await recording.start_call(entry, writes)
-            result = await self._run(caller, writes, args, handler)
+            result = repair_result(await self._run(caller, writes, args, handler))
         finally:
             self._running.remove(running)
             running[1].set()

@@ -13,9 +13,16 @@ from pydantic_ai import (
     TextPart,
     TextPartDelta,
 )
-from pydantic_ai.messages import FilePart, NativeToolCallPart, NativeToolReturnPart, ToolCallPart, ToolCallPartDelta
+from pydantic_ai.messages import (
+    FilePart,
+    NativeToolCallPart,
+    NativeToolReturnPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolCallPartDelta,
+)
 
-from pydantic_deep.streaming import ToolCallDeltaEvent, ToolCallEvent, ToolResultEvent
+from pydantic_deep.streaming import TextEvent, ThinkingEvent, ToolCallDeltaEvent, ToolCallEvent, ToolResultEvent
 from pydantic_deep.testing import call
 from tests.streaming.runs.conftest import only, told_by, translate
 
@@ -87,3 +94,17 @@ async def test_irrelevant_parts_emit_no_events() -> None:
         )
         == []
     )
+
+
+def test_halves_of_surrogate_pairs_are_joined_or_escaped() -> None:
+    """A server has split its stream within a pair, and has cut off the thought within another one."""
+    events = translate(
+        PartStartEvent(index=0, part=ThinkingPart('think \ud83d')),
+        PartEndEvent(index=0, part=ThinkingPart('think \ud83d')),
+        PartStartEvent(index=1, part=TextPart('a \ud83d')),
+        PartDeltaEvent(index=1, delta=TextPartDelta('\ude00 b')),
+        PartDeltaEvent(index=1, delta=TextPartDelta(' c \ud83d')),
+        PartEndEvent(index=1, part=TextPart('a \ud83d\ude00 b c \ud83d')),
+    )
+    assert [event.text for event in only(ThinkingEvent, events)] == ['think ', r'\ud83d']
+    assert [event.text for event in only(TextEvent, events)] == ['a ', '😀 b', ' c ', r'\ud83d']

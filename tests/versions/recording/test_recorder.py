@@ -34,6 +34,7 @@ from pydantic_ai.models.function import AgentInfo, DeltaThinkingCalls, DeltaThin
 
 from pydantic_deep import Approve, DeepAgentDeps, Filesystem, StateBackend, as_workspace, create_deep_agent
 from pydantic_deep.store import VersionFilter
+from pydantic_deep.streaming import STREAM_EVENTS, RunEvents, stream_events
 from pydantic_deep.testing import ScriptedModel, call
 from pydantic_deep.versions import Recorder, VersionedAgent
 from tests.versions.conftest import MakeAgent, SpyStore
@@ -264,7 +265,7 @@ async def test_half_of_a_surrogate_pair_in_a_result_does_not_end_the_turn(
     store: SpyStore, result: Callable[[], object], effect: str
 ):
     """A tool passes on half of a surrogate pair, which neither a store nor a request can contain. It is escaped in the
-    next request, in the version and in the ledger.
+    next request, in the stream, in the version and in the ledger.
     """
     requests: list[str] = []
 
@@ -275,8 +276,12 @@ async def test_half_of_a_surrogate_pair_in_a_result_does_not_end_the_turn(
     agent = create_deep_agent(
         ScriptedModel(call('fetch'), answer), tools=[Tool(result, name='fetch', metadata={'effect': effect})]
     )
-    version = await (await VersionedAgent(agent, store).create()).advance('go')
+    async with (await VersionedAgent(agent, store).create()).advance_stream('go') as turn:
+        events = [event async for event in stream_events(turn.events(), RunEvents())]
+        version = turn.version
+    assert version is not None
     assert (version.state, version.output) == ('complete', 'done')
+    assert all(STREAM_EVENTS.dump_json(event) for event in events)
     assert r'half \\ud83d' in requests[0]
     stored = await version.messages()
     assert r'half \\ud83d' in ModelMessagesTypeAdapter.dump_json(stored).decode()
@@ -300,7 +305,7 @@ async def test_halves_of_surrogate_pairs_in_a_response_are_joined_or_escaped(sto
     start = await VersionedAgent(agent, store).create()
     if is_streamed:
         async with start.advance_stream('go') as turn:
-            assert [text async for text in turn]
+            assert ''.join([text async for text in turn]) == r'pair 😀, half \ud83d'
             version = turn.version
     else:
         version = await start.advance('go')
