@@ -69,7 +69,8 @@ class CompatTurn:
     """Whether the request named what it continues, so that it does not contain the whole dialogue."""
 
     async def stream(self, encoder: AnswerEncoder, build_body: BodyBuilder) -> Response:
-        """Return a streamed response. A failure before the first content is an HTTP error, as clients expect.
+        """Return a streamed response. A failure before the first content is an HTTP error, as clients expect, unless the
+        run is silent for so long that the client must get something.
 
         Args:
             encoder: Encodes events as frames.
@@ -80,7 +81,9 @@ class CompatTurn:
         failed = next((event for event in first if isinstance(event, ErrorEvent)), None)
         if failed is not None:
             await events.aclose()
-            return _error_response(failed, build_body([event for event in first if not isinstance(event, bytes)]))
+            return _error_response(
+                failed, build_body([event for event in first if not isinstance(event, bytes | None)])
+            )
         return StreamingResponse(  # without our streams' `retry`, which OpenAI's client would treat as an event
             self.frames(_chain(first, events), encoder), media_type='text/event-stream', headers=HEADERS
         )
@@ -348,17 +351,12 @@ async def _chain(first: Iterable[ClientEvent], events: AsyncGenerator[ClientEven
             yield event
 
 
-async def _until_first_content(events: AsyncGenerator[ClientEvent]) -> AsyncGenerator[StreamEvent | bytes]:
-    """Yield events up to the first one with content."""
+async def _until_first_content(events: AsyncGenerator[ClientEvent]) -> AsyncGenerator[ClientEvent]:
+    """Yield events up to the first one with content, or up to `None`: the run has been silent as long as it may be."""
     async for event in events:
-        match event:
-            case None:
-                pass
-            case StartEvent() | UsageEvent():
-                yield event
-            case _:
-                yield event
-                return
+        yield event
+        if not isinstance(event, StartEvent | UsageEvent):
+            return
 
 
 def _error_response(error: ErrorEvent, body: Mapping[str, JsonValue]) -> JSONResponse:

@@ -124,12 +124,33 @@ async def test_long_tool_call_sends_blank_lines(serve: Any, gate: Any, listen: A
     assert text_of(text) == 'Begun.\n\nDone.'
 
 
+async def test_silent_model_sends_blank_lines(serve: Any, gate: Any, listen: Any) -> None:
+    """A model may think for minutes before it writes anything. Then the client and proxies must get something."""
+
+    async def write(messages: list[ModelMessage], info: AgentInfo) -> AsyncGenerator[str]:
+        await gate.opened.wait()
+        yield 'Done.'
+
+    agent = create_deep_agent(FunctionModel(stream_function=write))
+    async with serve({'slow': agent}, ServerSettings(keepalive_seconds=0.01)) as served, listen(served.app) as url:
+        key = {'authorization': f'Bearer {await served.key("run")}'}
+        async with (
+            httpx.AsyncClient(base_url=url, headers=key, timeout=20) as client,
+            client.stream('POST', '/v1/chat/completions', json=body('slow', 'Go')) as response,
+        ):
+            text = ''
+            async for chunk in response.aiter_text():
+                text += chunk
+                gate.opened.set()
+
+    assert text_of(text) == 'Done.'
+
+
 async def test_failure_before_the_first_text_is_an_http_error_in_streams(serve: Any, gate: Any) -> None:
     def fail(messages: Sequence[ModelMessage], info: AgentInfo) -> str:
         raise ValueError('inside')
 
-    settings = ServerSettings(keepalive_seconds=0.01)
-    async with serve({'broken': create_deep_agent(ScriptedModel(then=fail))}, settings) as served:
+    async with serve({'broken': create_deep_agent(ScriptedModel(then=fail))}) as served:
         response = await ask(served.client(await served.key('run')), body('broken', 'Go'))
 
     assert response.status_code == 500
@@ -290,14 +311,15 @@ async def test_the_answer_of_a_crashed_worker_is_that_of_the_next_one(served: An
     assert answer['choices'][0]['message']['content'] == 'You said: Hi'
 
 
-async def test_stream_starts_after_the_first_content() -> None:
-    told = [StartEvent(), None, TextEvent(text='Hi'), TextEvent(text=' there')]
+@pytest.mark.parametrize('content', [TextEvent(text='Hi'), None])
+async def test_stream_starts_after_the_first_content_or_a_silence(content: StreamEvent | None) -> None:
+    told = [StartEvent(), content, TextEvent(text=' there')]
 
     async def events() -> AsyncGenerator[StreamEvent | None]:
         for event in told:
             yield event
 
-    assert [event async for event in _until_first_content(events())] == [StartEvent(), TextEvent(text='Hi')]
+    assert [event async for event in _until_first_content(events())] == [StartEvent(), content]
 
 
 async def test_decisions_for_several_responses_are_refused(serve: Any) -> None:
