@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from pydantic_deep._checks import check_names
 from pydantic_deep.approvals import Decision
+from pydantic_deep.server._deletion import deleted_if_refused
 from pydantic_deep.server._run_start import start_run
 from pydantic_deep.server.access._ownership import Access, AuthorizedApproval
 from pydantic_deep.server.http._errors import NO_RETRY, ServerError
@@ -186,6 +187,8 @@ class Continuation:
     """Whether the system prompt of the request is not the one in effect."""
     may_branch: bool = True
     """Whether the turn may become a branch while another run works from the version."""
+    is_new: bool = False
+    """Whether the conversation was created for this turn."""
 
 
 async def start_turn(
@@ -248,7 +251,9 @@ async def start_turn(
         options = replace(options, prompt=prompt_of([*prefix, *(new or (CONTINUE,))]))
     if run is None:
         may_branch = not dialogue.decisions and (continuation is None or continuation.may_branch)
-        run = await _start(access, version, options, session_id=session_id, may_branch=may_branch)
+        created_id = version.conversation_id if continuation is not None and continuation.is_new else None
+        async with deleted_if_refused(access.state, created_id):
+            run = await _start(access, version, options, session_id=session_id, may_branch=may_branch)
     return CompatTurn(access=access, agent_name=agent_name, request=dialogue, run=run, continues_id=continues_id)
 
 
@@ -303,7 +308,7 @@ async def _continuation(access: Access, agent_name: str, dialogue: Dialogue, ses
         known = await find_version(access, agent_name, dialogue, session_id=session_id)
     if known is not None:
         return Continuation(version=known.version, new_instructions=has_new_instructions(known.thread, dialogue))
-    return Continuation(version=await start_conversation(access, agent_name, dialogue))
+    return Continuation(version=await start_conversation(access, agent_name, dialogue), is_new=True)
 
 
 async def start_conversation(

@@ -58,6 +58,22 @@ def text_of(stream: str) -> str:
     return ''.join(delta.get('content') or '' for delta in deltas)
 
 
+@pytest.mark.parametrize('worker', [True, False], ids=['here', 'workers'])
+async def test_refused_request_leaves_no_conversation(serve: Any, gate: Any, worker: bool) -> None:
+    """A blank prompt and too many runs are refused after the conversation was created."""
+    settings = ServerSettings(requests_per_second=1000, request_burst=1000, max_runs_per_key=1, worker=worker)
+    agent = create_deep_agent(ScriptedModel(call('hold'), 'Done.'), tools=[gate.hold])
+    async with serve({'slow': agent}, settings) as served, served.client(await served.key('run')) as client:
+        blank = await client.post('/v1/responses', json={'model': 'slow', 'input': ' '})
+        begun = await client.post('/v1/responses', json={'model': 'slow', 'input': 'Go', 'background': True})
+        busy = await ask(client, body('slow', 'Hi', 'Hello.', 'Go', stream=False))
+        conversations = (await client.get('/api/conversations')).json()['items']
+        gate.opened.set()
+
+        assert [response.status_code for response in (blank, begun, busy)] == [400, 200, 429]
+        assert [conversation['name'] for conversation in conversations] == ['Go']
+
+
 async def test_structured_output_is_text_and_can_be_continued(serve: Any) -> None:
     answer = call('final_result', value=3)
     agent = create_deep_agent(ScriptedModel(answer, answer), output_type=ToolOutput(Sum))
