@@ -290,11 +290,20 @@ async def _authorize_decisions(
         return {}
     if not access.has('approve'):
         raise ServerError('forbidden', 'This requires a key with the scope `approve`.')
-    approvals = {id: await access.approval(id) for id in decisions}
+    approvals = {id: await _find_approval(access, id) for id in decisions}
     versions = {(approval.version.id, approval.version.agent_name) for approval in approvals.values()}
     if len(versions) > 1 or versions.pop()[1] != agent_name:
         raise ServerError('invalid', 'All decisions of a request must belong to one response of this model.')
     return approvals
+
+
+async def _find_approval(access: Access, id: str) -> AuthorizedApproval:
+    """Return an approval. If there is none, the error must not be that of an unknown model."""
+    try:
+        return await access.approval(id)
+    except ServerError:
+        message = 'This approval does not exist, or this key has no access to it.'
+        raise ServerError('not_found', message, facts={'code': 'approval_not_found'}) from None
 
 
 async def _continuation(access: Access, agent_name: str, dialogue: Dialogue, session_id: str | None) -> Continuation:

@@ -839,6 +839,13 @@ async def test_items_of_another_response_are_refused(ada: AsyncOpenAI) -> None:
         await ada.responses.create(model='writer', input=items, previous_response_id=first.id)
 
 
+async def test_an_unknown_approval_is_not_found(ada: AsyncOpenAI) -> None:
+    decision: Any = {'type': 'mcp_approval_response', 'approval_request_id': 'mcpr_1', 'approve': True}
+    with pytest.raises(openai.NotFoundError, match='This approval does not exist') as refused:
+        await ada.responses.create(model='careful', input=[decision])
+    assert refused.value.code == 'approval_not_found'
+
+
 async def test_an_unknown_agent_is_not_found(ada: AsyncOpenAI) -> None:
     """The error is that of an unknown model."""
     with pytest.raises(openai.NotFoundError) as refused:
