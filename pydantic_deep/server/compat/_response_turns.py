@@ -6,11 +6,11 @@ events. Its contents without a stream are rebuilt from the store: see `_response
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from pydantic import JsonValue, TypeAdapter
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -75,6 +75,15 @@ _REPEATED: Final = {
 }
 """The fields of a request that its response repeats."""
 
+_REQUIRED: Final[Mapping[str, Mapping[str, JsonValue]]] = {
+    'reasoning': {'effort': None, 'summary': None},
+    'text': {'format': {'type': 'text'}},
+}
+"""The members of repeated fields that a response always has (Open Responses 2.3, `ResponseResource`), with defaults."""
+
+_FUNCTION: Final[Mapping[str, JsonValue]] = {'description': None, 'parameters': None, 'strict': None}
+"""The members that a function of a response always has."""
+
 ITEMS: Final[TypeAdapter[list[InputItem]]] = TypeAdapter(list[InputItem])
 """Validates input items."""
 
@@ -94,7 +103,7 @@ async def create_response(access: Access, body: ResponseRequest, identity: Reque
 
     async def start(run_id: str | None) -> ServerRun:
         continuation, system = (None, '') if own is None else await _continue(access, own, body.model, dialogue)
-        fields = body.model_dump(mode='json', include=_REPEATED, exclude_none=True, by_alias=True)
+        fields = _repeated_fields(body)
         if isinstance(own, OwnConversation):
             fields['conversation'] = {'id': own.row.id}
         store_row = partial(store_response_row, access, fields=fields, system=digest_of(dialogue.system) or system)
@@ -126,6 +135,18 @@ async def create_response(access: Access, body: ResponseRequest, identity: Reque
         return openai_response(events, **rendering_of(row, body.model)) if error is None else openai_error(error)
 
     return await turn.respond(build_body)
+
+
+def _repeated_fields(body: ResponseRequest) -> dict[str, JsonValue]:
+    """Return the fields of a request that its response repeats, with all their members."""
+    fields: dict[str, Any] = body.model_dump(mode='json', include=_REPEATED, exclude_none=True, by_alias=True)
+    for name, defaults in _REQUIRED.items():
+        if name in fields:
+            fields[name] = {**defaults, **fields[name]}
+    fields['tools'] = [
+        {**_FUNCTION, **tool} if tool['type'] == 'function' else tool for tool in fields.get('tools', ())
+    ]
+    return fields
 
 
 async def count_input_tokens(access: Access, body: InputTokensRequest) -> int:

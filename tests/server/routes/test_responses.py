@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import replace
+from types import NoneType
 from typing import Any
 
 import anyio
@@ -114,6 +115,61 @@ async def test_a_response_is_created(ada: AsyncOpenAI) -> None:
     assert made.id.startswith('resp_')
     assert made.usage is not None
     assert made.usage.total_tokens > 0
+
+
+OPEN_RESPONSES: dict[str, type | tuple[type, ...]] = {
+    'id': str,
+    'object': str,
+    'created_at': int,
+    'completed_at': (int, NoneType),
+    'status': str,
+    'incomplete_details': (dict, NoneType),
+    'model': str,
+    'previous_response_id': (str, NoneType),
+    'instructions': (str, NoneType),
+    'output': list,
+    'error': (dict, NoneType),
+    'tools': list,
+    'tool_choice': (str, dict),
+    'truncation': str,
+    'parallel_tool_calls': bool,
+    'text': dict,
+    'top_p': (int, float),
+    'presence_penalty': (int, float),
+    'frequency_penalty': (int, float),
+    'top_logprobs': int,
+    'temperature': (int, float),
+    'reasoning': (dict, NoneType),
+    'user': (str, NoneType),
+    'usage': (dict, NoneType),
+    'max_output_tokens': (int, NoneType),
+    'max_tool_calls': (int, NoneType),
+    'store': bool,
+    'background': bool,
+    'service_tier': str,
+    'metadata': dict,
+    'safety_identifier': (str, NoneType),
+    'prompt_cache_key': (str, NoneType),
+}
+"""The required fields of a response, with their types (the OpenAPI document of Open Responses 2.3, `ResponseResource`)."""
+
+
+async def test_a_response_has_all_fields_of_open_responses(ada: AsyncOpenAI) -> None:
+    raw = await ada.responses.with_raw_response.create(
+        model='writer',
+        input='Hello',
+        tools=[{'type': 'function', 'name': 'look', 'parameters': {'type': 'object'}, 'strict': True}],
+        reasoning={'effort': 'low'},
+        text={'verbosity': 'low'},
+    )
+    response = json.loads(raw.text)
+
+    assert {name for name, types in OPEN_RESPONSES.items() if not isinstance(response.get(name, ...), types)} == set()
+    assert response['tools'] == [
+        {'type': 'function', 'name': 'look', 'description': None, 'parameters': {'type': 'object'}, 'strict': True}
+    ]
+    assert response['reasoning'] == {'effort': 'low', 'summary': None}
+    assert response['text'] == {'format': {'type': 'text'}, 'verbosity': 'low'}
 
 
 async def test_a_response_is_streamed(ada: AsyncOpenAI) -> None:
