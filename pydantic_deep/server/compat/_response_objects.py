@@ -6,7 +6,7 @@ Another owner's objects, and deleted ones, do not exist.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -167,11 +167,30 @@ def render_items(settings: ServerSettings, items: Sequence[InputItem], *, prefix
     return rendered
 
 
-async def change_fields(state: ServerState, row: OpenaiObject, **fields: JsonValue) -> OpenaiObject:
-    """Replace fields of a conversation, and return its row."""
-    changed = row.model_copy(update={'fields': {**row.fields, **fields}})
-    await state.openai_objects.upsert(changed)
+async def change_fields(
+    state: ServerState, row: OpenaiObject, change: Callable[[Mapping[str, JsonValue]], Mapping[str, JsonValue]]
+) -> OpenaiObject:
+    """Change fields of a conversation, and return its row.
+
+    Args:
+        state: The state of the server.
+        row: The row as last loaded; another request may have changed it since.
+        change: Returns new values of fields for the current ones.
+
+    Raises:
+        ServerError: The conversation was deleted meanwhile.
+    """
+    async with state.openai_changes:
+        row = await _find(state, row.id) or row
+        changed = row.model_copy(update={'fields': {**row.fields, **change(row.fields)}})
+        await state.openai_objects.upsert(changed)
     return changed
+
+
+def first_items(fields: Mapping[str, JsonValue]) -> list[JsonValue]:
+    """Return the items of a conversation before its first response, from the fields of its row."""
+    items = fields.get('items')
+    return [*items] if isinstance(items, list) else []
 
 
 def render_conversation(row: OpenaiObject) -> dict[str, JsonValue]:

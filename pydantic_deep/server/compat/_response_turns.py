@@ -39,6 +39,7 @@ from ._response_objects import (
     OwnConversation,
     OwnResponse,
     digest_of,
+    first_items,
     load_conversation,
     load_response,
     store_response_row,
@@ -290,7 +291,7 @@ async def _begin_conversation(
 
 def _first_dialogue(own: OwnConversation, dialogue: Dialogue) -> Dialogue:
     """Return the first request of a conversation after the items that the conversation was created with."""
-    system, messages, _ = parse_items(ITEMS.validate_python(own.row.fields.get('items', [])))
+    system, messages, _ = parse_items(ITEMS.validate_python(first_items(own.row.fields)))
     return replace(
         dialogue,
         system='\n\n'.join(text for text in (*system, dialogue.system) if text),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from types import NoneType
 from typing import Any
 
@@ -741,6 +742,22 @@ async def test_pending_calls_are_named_as_the_client_knows_them(ada: AsyncOpenAI
     seen: Any = {**output, 'output': [image]}
     with pytest.raises(openai.BadRequestError, match=f"The result of '{first}' contains more than text"):
         await ada.responses.create(model='writer', input=[seen], previous_response_id=asked.id, tools=[WEATHER])
+
+
+async def test_changes_of_a_conversation_at_the_same_time_are_all_stored(ada: AsyncOpenAI) -> None:
+    conversation = await ada.conversations.create(items=[{'role': 'user', 'content': 'first'}])
+    first: Any = (await ada.conversations.items.list(conversation.id)).data[0]
+
+    async with anyio.create_task_group() as group:
+        for text in 'abc':
+            added: list[Any] = [{'role': 'user', 'content': text}]
+            group.start_soon(partial(ada.conversations.items.create, conversation.id, items=added))
+        group.start_soon(partial(ada.conversations.update, conversation.id, metadata={'topic': 'letters'}))
+        group.start_soon(partial(ada.conversations.items.delete, first.id, conversation_id=conversation.id))
+    items: list[Any] = (await ada.conversations.items.list(conversation.id)).data
+
+    assert {item.content[0].text for item in items} == {*'abc'}
+    assert (await ada.conversations.retrieve(conversation.id)).metadata == {'topic': 'letters'}
 
 
 async def test_instructions_are_no_items(ada: AsyncOpenAI) -> None:
