@@ -121,6 +121,12 @@ async def post(client: Client, body: Any, **headers: str) -> Any:
             snapshot('This resource does not exist, or this key has no access to it.'),
         ),
         (
+            request('ListTasks', status='done'),
+            1,
+            -32602,
+            snapshot('`status` is not the name of a state, such as `TASK_STATE_WORKING`.'),
+        ),
+        (
             request('ListTaskPushNotificationConfigs', taskId=UNKNOWN),
             1,
             -32003,
