@@ -110,9 +110,14 @@ async def create_response(access: Access, body: ResponseRequest, identity: Reque
         store_row = partial(store_response_row, access, fields=fields, system=digest_of(dialogue.system) or system)
         if run_id is not None:
             await store_row(run_id)  # before a request at another server can join the run
-        turn = await start_turn(
-            access, body.model, dialogue, session_id=body.session_id, continuation=continuation, run_id=run_id
-        )
+        try:
+            turn = await start_turn(
+                access, body.model, dialogue, session_id=body.session_id, continuation=continuation, run_id=run_id
+            )
+        except Exception:
+            if run_id is not None and await access.state.runs.follow(run_id) is None:  # no other server has started it
+                await access.state.openai_objects.delete(RESPONSE + run_id)
+            raise
         await store_row(turn.run.id)
         return turn.run
 

@@ -67,11 +67,13 @@ async def test_refused_request_leaves_no_conversation(serve: Any, gate: Any, wor
         blank = await client.post('/v1/responses', json={'model': 'slow', 'input': ' '})
         begun = await client.post('/v1/responses', json={'model': 'slow', 'input': 'Go', 'background': True})
         busy = await ask(client, body('slow', 'Hi', 'Hello.', 'Go', stream=False))
+        refused = await client.post('/v1/responses', json={'model': 'slow', 'input': 'Another'})
         conversations = (await client.get('/api/conversations')).json()['items']
         gate.opened.set()
 
-        assert [response.status_code for response in (blank, begun, busy)] == [400, 200, 429]
+        assert [response.status_code for response in (blank, begun, busy, refused)] == [400, 200, 429, 429]
         assert [conversation['name'] for conversation in conversations] == ['Go']
+        assert await served.state.openai_objects.count() == 1
 
 
 async def test_structured_output_is_text_and_can_be_continued(serve: Any) -> None:
