@@ -15,6 +15,7 @@ from acp.schema import EnvVariable, HttpHeader, HttpMcpServer, McpServerStdio, S
 from pydantic_ai import Agent
 from pydantic_ai.messages import ThinkingPart
 
+from pydantic_deep.cli.acp import _connection
 from pydantic_deep.cli.acp._mcp_servers import with_mcp_servers
 from pydantic_deep.cli.acp._stored_sessions import list_stored
 from pydantic_deep.cli.turn._runtime import Extras, Settings
@@ -309,8 +310,11 @@ async def test_closing_the_connection_at_a_permission_request(connect: Connect, 
     assert not (work / 'new.txt').exists()
 
 
-async def test_requests_before_the_end_of_the_input_are_answered(connect: Connect, work: Path) -> None:
+async def test_requests_before_the_end_of_the_input_are_answered(
+    connect: Connect, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A script that writes its requests and closes its output at once gets all answers."""
+    monkeypatch.setattr(_connection, 'CLOSE_SECONDS', 60)  # for a busy machine
     requests: dict[str, tuple[str, dict[str, Any]]] = {
         'a': ('initialize', {'protocolVersion': PROTOCOL_VERSION}),
         'b': ('session/new', {'cwd': str(work), 'mcpServers': []}),
