@@ -76,6 +76,25 @@ async def test_refused_request_leaves_no_conversation(serve: Any, gate: Any, wor
         assert await served.state.openai_objects.count() == 1
 
 
+async def test_results_and_a_prompt_beyond_the_limit_change_nothing(serve: Any, gate: Any) -> None:
+    """The results are no version before the turn can start, so that a later request with them moves the head."""
+    settings = ServerSettings(requests_per_second=1000, request_burst=1000, max_runs_per_key=1)
+    agent = create_deep_agent(ScriptedModel(call('look'), call('hold'), 'Held.', 'Done.'), tools=[gate.hold])
+    async with serve({'slow': agent}, settings) as served, served.client(await served.key('run')) as client:
+        tools = [{'type': 'function', 'name': 'look'}]
+        paused = (await client.post('/v1/responses', json={'model': 'slow', 'input': 'Hi', 'tools': tools})).json()
+        await client.post('/v1/responses', json={'model': 'slow', 'input': 'Hold', 'background': True})
+        await gate.reached.wait()
+        before = {version.id for version in await served.store.versions()}
+        result = {'type': 'function_call_output', 'call_id': paused['output'][0]['call_id'], 'output': 'x'}
+        sent = {'model': 'slow', 'input': [result, {'role': 'user', 'content': 'And now?'}]}
+        refused = await client.post('/v1/responses', json=sent)
+
+        assert refused.status_code == 429
+        assert {version.id for version in await served.store.versions()} == before
+        gate.opened.set()
+
+
 async def test_structured_output_is_text_and_can_be_continued(serve: Any) -> None:
     answer = call('final_result', value=3)
     agent = create_deep_agent(ScriptedModel(answer, answer), output_type=ToolOutput(Sum))
