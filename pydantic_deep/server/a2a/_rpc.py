@@ -123,7 +123,7 @@ def _params(message: Mapping[str, Any], method: str) -> Message:
     fields = cast('dict[str, Any]', params)
     try:
         request = ParseDict(fields, model(), ignore_unknown_fields=True)
-    except (ParseError, ValueError, TypeError, AttributeError) as error:
+    except (ParseError, ValueError, TypeError, AttributeError, OverflowError) as error:
         raise InvalidParamsError(
             f'The `params` are invalid: {str(error).rstrip(".")}. Compare them with the specification.'
         ) from None

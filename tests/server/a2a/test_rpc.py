@@ -121,6 +121,14 @@ async def post(client: Client, body: Any, **headers: str) -> Any:
             snapshot('This resource does not exist, or this key has no access to it.'),
         ),
         (
+            request('SendMessage', message={'messageId': '1', 'parts': [{'data': 10**400}]}),
+            1,
+            -32602,
+            snapshot(
+                'The `params` are invalid: int too large to convert to float. Compare them with the specification.'
+            ),
+        ),
+        (
             request('ListTasks', status='done'),
             1,
             -32602,
