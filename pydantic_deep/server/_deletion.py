@@ -5,7 +5,8 @@ Data that is no longer referenced is garbage-collected. Audit records are preser
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
 
 from pydantic_deep.store import Commit, HeadMove, Store, VersionConflictError, VersionFilter, VersionNotFoundError
 
@@ -27,6 +28,22 @@ async def delete_conversation(state: ServerState, id: str) -> None:
     await refuse_if_running(state, id)
     for conversation_id in [*await _conversations_below(state.store, id), id]:
         await _delete_versions(state.store, VersionFilter(conversation_id=conversation_id))
+
+
+@asynccontextmanager
+async def deleted_if_refused(state: ServerState, id: str | None) -> AsyncGenerator[None]:
+    """Delete a conversation if the body raises: a refused request leaves nothing behind.
+
+    Args:
+        state: The state of the server.
+        id: The conversation, which the request has created for its turn; `None` if it continues another one.
+    """
+    try:
+        yield
+    except Exception:
+        if id is not None:
+            await delete_conversation(state, id)
+        raise
 
 
 async def delete_run(state: ServerState, run: StoredRun) -> None:

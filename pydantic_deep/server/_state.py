@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, TypeAlias, cast
 
+import anyio
 from fastapi import Depends, Request
 from starlette.types import ASGIApp, Scope
 
@@ -78,6 +79,8 @@ class ServerState:
     """The threads of clients of other APIs and of user interfaces."""
     openai_objects: Repository[OpenaiObject]
     """Fields of the responses and conversations of OpenAI's clients."""
+    openai_changes: anyio.Lock = field(default_factory=anyio.Lock)
+    """Held while the row of such a conversation is read and replaced."""
     webhooks: Webhooks
     """The webhooks of all owners."""
     memory: VersionedMemory | None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 from pydantic_deep.dispatch import load_attempts
 from pydantic_deep.store import VersionNotFoundError, utc_datetime
@@ -80,6 +80,18 @@ async def find_first_run(state: ServerState, run_id: str) -> str:
         first_id = attempts[0].id if attempts else next_id
         next_id = await _paused_run(state, start.base_id)
     return first_id
+
+
+async def changed_at(state: ServerState, run_id: str) -> datetime:
+    """Return when a run got its state: its end, or else its creation."""
+    attempts = await load_attempts(state.store, run_id)
+    ended_at = attempts[-1].ended_at if attempts else None
+    return creation_time(run_id) if ended_at is None else utc_datetime(ended_at)
+
+
+def creation_time(run_id: str) -> datetime:
+    """Return when a run was created: the first 48 bits of a UUIDv7 are milliseconds since 1970 (RFC 9562)."""
+    return datetime.fromtimestamp(int(run_id[:13].replace('-', ''), 16) / 1000, UTC)
 
 
 async def _paused_run(state: ServerState, version_id: str | None) -> str | None:

@@ -188,8 +188,7 @@ class EditorAgent:
             async with self._opening(session_id, cwd, additional_directories, mcp_servers) as session:
                 suspended = await self._continue(session, session_id)
                 await session.replay(suspended)
-                if suspended is not None:
-                    await session.finish(suspended.id)
+                await (session.restore_pending() if suspended is None else session.finish(suspended.id))
                 return LoadSessionResponse(modes=session.modes)
 
     async def resume_session(
@@ -204,8 +203,7 @@ class EditorAgent:
         with errors_as_responses():
             async with self._opening(session_id, cwd, additional_directories, mcp_servers) as session:
                 suspended = await self._continue(session, session_id)
-                if suspended is not None:
-                    await session.finish(suspended.id)
+                await (session.restore_pending() if suspended is None else session.finish(suspended.id))
                 return ResumeSessionResponse(modes=session.modes)
 
     async def fork_session(

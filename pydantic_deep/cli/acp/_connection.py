@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import selectors
+from contextlib import suppress
 from typing import Any, BinaryIO, Final, Protocol, cast
 
 import anyio
@@ -18,6 +19,9 @@ from ._agent import INTERNAL_ERROR, EditorAgent
 
 MAX_LINE_BYTES: Final = 50_000_000
 """Maximum length of a message in bytes. An image of 5 MB has 7 MB in base64; a prompt can have several."""
+
+CLOSE_SECONDS: Final = 5
+"""How long requests may take after the end of the input, apart from those of turns, which are stopped."""
 
 PARSE_ERROR: Final = {'code': -32700, 'message': 'The line is no JSON document. Send one JSON-RPC message a line.'}
 INVALID_REQUEST: Final = {
@@ -53,11 +57,26 @@ class LineTransport:
         """Use streams, which remain the caller's."""
         self._reader = reader
         self._writer = writer
+        self._unanswered = 0
+        self._answered = asyncio.Event()
 
     async def send(self, message: dict[str, Any]) -> None:
         """Write a message. The order of lines is that of the calls."""
-        self._writer.write(json.dumps(message, separators=(',', ':'), default=str).encode() + b'\n')
-        await self._writer.drain()
+        if 'method' in message:
+            await self._write(message)
+            return
+        try:
+            with suppress(ConnectionError):  # nobody waits for the answer any more
+                await self._write(message)
+        finally:
+            self._unanswered -= 1
+            self._answered.set()
+
+    async def wait_for_answers(self) -> None:
+        """Wait until each request that was received has been answered."""
+        while self._unanswered > 0:
+            self._answered.clear()
+            await self._answered.wait()
 
     async def receive(self) -> dict[str, Any] | None:
         """Return the next message; `None` at the end of the input."""
@@ -76,6 +95,7 @@ class LineTransport:
                     await self._refuse(PARSE_ERROR)
                 continue
             if _is_message(message):
+                self._unanswered += 'method' in message and 'id' in message
                 return message
             await self._refuse(INVALID_REQUEST)
 
@@ -84,7 +104,11 @@ class LineTransport:
         self._writer.close()
 
     async def _refuse(self, error: dict[str, Any]) -> None:
-        await self.send({'jsonrpc': '2.0', 'id': None, 'error': error})
+        await self._write({'jsonrpc': '2.0', 'id': None, 'error': error})
+
+    async def _write(self, message: dict[str, Any]) -> None:
+        self._writer.write(json.dumps(message, separators=(',', ':'), default=str).encode() + b'\n')
+        await self._writer.drain()
 
 
 def _is_message(document: object) -> TypeIs[dict[str, Any]]:
@@ -97,13 +121,18 @@ def _is_message(document: object) -> TypeIs[dict[str, Any]]:
 
 
 async def serve(agent: EditorAgent, transport: LineTransport) -> None:
-    """Answer the messages of an editor until it closes the connection. Its turns are stopped then."""
+    """Answer the messages of an editor until it closes the connection. Then its turns are stopped, and requests that came
+    before are answered, since a script may write them all and close its output at once.
+    """
     methods = cast(
         'Agent', agent
     )  # the protocol class also lists optional methods; the connection reports them as missing
     connection = AgentSideConnection(methods, transport, listening=False, use_unstable_protocol=True)
     try:
         await connection.listen()
+        await agent.close()
+        with anyio.move_on_after(CLOSE_SECONDS):
+            await transport.wait_for_answers()
     finally:
         with anyio.CancelScope(shield=True):
             await agent.close()

@@ -62,6 +62,9 @@ ASK: Final = SessionMode(id='ask', name='Ask', description='Asks before it chang
 PLAN: Final = SessionMode(id='plan', name='Plan', description='Changes nothing until you accept a plan.')
 AUTO: Final = SessionMode(id='auto', name='Auto', description='Changes files and runs commands without asking.')
 
+ANSWER_NEXT: Final = 'Write the answer as your next message.\n\n'
+"""The message while a question is pending."""
+
 AUTO_WITH_TERMINAL: Final = 'Changes files without asking, and asks before it runs commands.'
 """The description of `AUTO` if commands are not isolated."""
 
@@ -188,6 +191,17 @@ class EditorSession(ChatSession):
             self._emit(self._translator.history(messages, self.runtime.deps.todos))
         await self._flush()
 
+    async def restore_pending(self) -> None:
+        """Show that calls of a loaded session are pending. The next prompt answers a question among them; without one, it
+        continues the session without these calls.
+        """
+        pending = [] if self.conversation.tip is None else self.conversation.tip.pending
+        self._emit(helpers.update_tool_call(call.id, status='pending') for call in pending)
+        self._question = next((call for call in pending if 'approve' not in call.decisions), None)
+        if self._question is not None:
+            self._emit([helpers.update_agent_message_text(ANSWER_NEXT)])
+        await self._flush()
+
     async def answer(self, prompt: EditorPrompt) -> StopReason:
         """Run a turn or a command, and return the reason for its end. All its updates are sent then.
 
@@ -243,6 +257,8 @@ class EditorSession(ChatSession):
             await self.present(partial(resume_turn, self.conversation, text))
             return
         self._given = {}
+        if tip is not None:  # the turn continues without them
+            self._emit(helpers.update_tool_call(call.id, status='failed') for call in tip.pending)
         if plan:
             self._switch_mode(PLAN.id)
         elif PLAN in self.modes.available_modes:
@@ -312,7 +328,7 @@ class EditorSession(ChatSession):
             decision, is_always = await self._ask(permission_request(call, self._translator.places))
             if decision is None:
                 self._question, self._given = call, answers
-                self._emit([helpers.update_agent_message_text('Write the answer as your next message.\n\n')])
+                self._emit([helpers.update_agent_message_text(ANSWER_NEXT)])
                 return None
             answers[call.id] = CallAnswer(decision=decision, by='person')
             if is_always and repeat is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from datetime import UTC
 from functools import partial
@@ -23,6 +23,7 @@ from a2a.types import (
     SubscribeToTaskRequest,
     Task,
 )
+from a2a.utils.constants import DEFAULT_LIST_TASKS_PAGE_SIZE
 from a2a.utils.errors import (
     A2AError,
     ExtendedAgentCardNotConfiguredError,
@@ -34,11 +35,12 @@ from a2a.utils.errors import (
     TaskNotFoundError,
     UnsupportedOperationError,
 )
+from a2a.utils.task import validate_history_length, validate_page_size
 from typing_extensions import override
 
 from pydantic_deep._checks import check_prompt
 from pydantic_deep.server._run_start import start_run
-from pydantic_deep.server._turn_task import TurnTask, find_first_run, load_task
+from pydantic_deep.server._turn_task import TurnTask, changed_at, find_first_run, load_task
 from pydantic_deep.server.access._ownership import Access
 from pydantic_deep.server.compat._dialogue import prompt_of
 from pydantic_deep.server.compat._linked_files import fetch_content
@@ -54,14 +56,8 @@ from ._updates import Update, follow_task
 
 _LOGGER = logging.getLogger('pydantic_deep')
 
-PAGE_SIZE = 50
-"""Default number of tasks in a list."""
-
 MAX_RUNS = 1000
 """The number of runs, newest first, whose tasks are listed: each is looked up for the number of tasks."""
-
-MAX_PAGE_SIZE = 100
-"""Maximum number of tasks in a list (A2A 1.0, `ListTasksRequest.page_size`)."""
 
 _ERRORS: Mapping[ErrorType, type[A2AError]] = {
     'not_found': TaskNotFoundError,
@@ -134,6 +130,7 @@ class AgentHandler(RequestHandler):
     @override
     async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> Task:
         with explained():
+            validate_history_length(params)
             return to_proto(await self._load(params.id))
 
     @override
@@ -150,14 +147,24 @@ class AgentHandler(RequestHandler):
 
     @override
     async def on_list_tasks(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
-        """List tasks, newest first: all of a context, otherwise the active and recently ended ones.
+        """List tasks, the last change first: all of a context, otherwise the active and recently ended ones.
 
         The token of a page is the last task of the page before.
         """
         with explained():
-            limit = max(1, min(params.page_size or PAGE_SIZE, MAX_PAGE_SIZE))
-            runs = await _turns.list_run_ids(self._access, params.context_id or None, limit=MAX_RUNS, agent=self._agent)
-            ids = [*dict.fromkeys([await find_first_run(self._access.state, id) for id in runs])]
+            validate_history_length(params)
+            if params.HasField('page_size'):
+                validate_page_size(params.page_size)
+            limit = params.page_size or DEFAULT_LIST_TASKS_PAGE_SIZE
+            runs: Sequence[str] = ()
+            with suppress(ServerError):  # a context that does not exist has no tasks
+                context_id = params.context_id or None
+                runs = await _turns.list_run_ids(self._access, context_id, limit=MAX_RUNS, agent=self._agent)
+            newest: dict[str, str] = {}
+            for run in runs:
+                newest.setdefault(await find_first_run(self._access.state, run), run)
+            changed = {id: await changed_at(self._access.state, run) for id, run in newest.items()}
+            ids = sorted(newest, key=lambda id: (changed[id], id), reverse=True)
             if params.status or params.HasField('status_timestamp_after'):
                 since = params.status_timestamp_after.ToDatetime(tzinfo=UTC)
                 tasks = await self._load_all(ids)
@@ -203,6 +210,7 @@ class AgentHandler(RequestHandler):
     async def _begin(self, params: SendMessageRequest) -> TurnTask:
         """Start the run that a message asks for, or join that of the same message, and return its task."""
         message = params.message
+        validate_history_length(params.configuration)
         if params.configuration.HasField('task_push_notification_config'):
             await self._refuse_push(params, ServerCallContext())
         if not message.message_id:

@@ -49,6 +49,10 @@ _HANDLERS: Final[Mapping[str, str]] = {
 """The operation of each method, apart from those of push notifications."""
 
 
+_ANY_STATE: Final = (None, 0, 'TASK_STATE_UNSPECIFIED')
+"""The values of a filter that selects tasks in any state."""
+
+
 async def answer_request(request: Request, handler: AgentHandler, *, shutdown_seconds: float) -> Response:
     """Return the response to a request of A2A 1.0 or 0.3. Errors are errors of JSON-RPC, with HTTP 200.
 
@@ -116,12 +120,17 @@ def _params(message: Mapping[str, Any], method: str) -> Message:
     params = message.get('params', {})
     if not isinstance(params, dict):
         raise InvalidParamsError('The `params` of a request are a JSON object.')
+    fields = cast('dict[str, Any]', params)
     try:
-        return ParseDict(cast('dict[str, Any]', params), model(), ignore_unknown_fields=True)
-    except (ParseError, ValueError, TypeError, AttributeError) as error:
+        request = ParseDict(fields, model(), ignore_unknown_fields=True)
+    except (ParseError, ValueError, TypeError, AttributeError, OverflowError) as error:
         raise InvalidParamsError(
             f'The `params` are invalid: {str(error).rstrip(".")}. Compare them with the specification.'
         ) from None
+    if isinstance(request, ListTasksRequest) and not request.status and fields.get('status') not in _ANY_STATE:
+        # An unknown name counts as an unknown field, without which the list would have all tasks.
+        raise InvalidParamsError('`status` is not the name of a state, such as `TASK_STATE_WORKING`.')
+    return request
 
 
 def _to_json(params: Message, result: Any) -> dict[str, Any]:

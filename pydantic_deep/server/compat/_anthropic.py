@@ -156,8 +156,8 @@ Block: TypeAlias = Annotated[
 class MessageParam(BaseModel):
     """A message of the dialogue."""
 
-    role: Literal['user', 'assistant']
-    """The author of the message."""
+    role: Literal['user', 'assistant', 'system']
+    """The author of the message. The text of `system` is part of the system prompt."""
     content: str | list[Block]
     """Text, files and decisions."""
 
@@ -209,7 +209,7 @@ class OutputConfig(BaseModel):
 class Thinking(BaseModel):
     """Whether the model thinks."""
 
-    type: Literal['enabled', 'adaptive', 'disabled']
+    type: Literal['enabled', 'adaptive', 'between_tools', 'disabled']
     """Whether it thinks. The response has its thinking if the provider has signed it."""
     budget_tokens: int | None = None
     """How much it thinks: the effort that is closest to this budget."""
@@ -285,11 +285,15 @@ def parse_anthropic_request(body: MessagesRequest, *, continues: bool = True) ->
             facts={'error_code': 'thread_unsupported_request', 'unsupported': ['thread']},
         )
     refuse_options(body, 'mcp_servers', 'container')
+    system = [_text(body.system)]
     messages: list[DialogueMessage] = []
     decided: list[ToolResultBlock] = []
     names: dict[str, str] = {}
     for message in body.messages:
         blocks: list[Block] = _blocks(message.content)
+        if message.role == 'system':
+            system.append(_text([block for block in blocks if isinstance(block, TextBlock)]))
+            continue
         calls = [block for block in blocks if isinstance(block, ToolUseBlock) and block.name != APPROVAL_TOOL]
         names |= {call.id: call.name for call in calls}
         results = [block for block in blocks if isinstance(block, ToolResultBlock)]
@@ -316,7 +320,7 @@ def parse_anthropic_request(body: MessagesRequest, *, continues: bool = True) ->
     config = body.output_config
     format = body.output_format if config is None or config.format is None else config.format
     return build_dialogue(
-        system=[_text(body.system)],
+        system=system,
         messages=messages,
         decisions={block.tool_use_id: parse_decision(_result(block)) for block in decided},
         model_settings=settings,

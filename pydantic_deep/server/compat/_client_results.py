@@ -141,7 +141,12 @@ def _is_answer(result: ClientResult, record: ApprovalRecord) -> bool:
 
 
 async def with_results(access: Access, version: ServedVersion, parts: Sequence[ToolReturnPart]) -> ServedVersion:
-    """Return a child of a paused version with the results in its messages, so that a prompt can follow."""
+    """Return a child of a paused version with the results in its messages, so that a prompt can follow.
+
+    Raises:
+        ServerError: Too many runs are active, so that the turn would be refused after the head has moved.
+    """
+    await access.state.runs.check_capacity(access.caller.account)
     conversation = await access.state.store.conversation(version.conversation_id)
     is_head = conversation is not None and conversation.head_id == version.id
     return await version.with_messages([*await version.messages(), ModelRequest(parts=parts)], moves_head=is_head)

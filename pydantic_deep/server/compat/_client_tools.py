@@ -19,6 +19,7 @@ from pydantic_ai.messages import ToolReturnPart
 from pydantic_deep._messages.call_ids import unescape_call_id
 from pydantic_deep.approvals import Decision, Deny, Respond
 from pydantic_deep.server.http._errors import ServerError
+from pydantic_deep.server.http._json_route import parse_json
 
 APPROVAL_TOOL: Final = 'approval_required'
 """The tool that a response calls for each pending approval. The tool result is the decision."""
@@ -146,12 +147,15 @@ def without_tools_of_provider(kinds: Iterable[str]) -> None:
 
 
 def parse_args(text: str) -> Mapping[str, JsonValue]:
-    """Return the arguments of an earlier call. Those that are not a JSON object are passed on as pydantic-ai does."""
+    """Return the arguments of an earlier call. Those that are not a JSON object are passed on as pydantic-ai does.
+
+    JSON that cannot be encoded again is none here either, since the arguments become part of a stored history.
+    """
     try:
-        args: JsonValue = json.loads(text or '{}')
+        args = parse_json(text.encode() or b'{}')
     except ValueError:
         args = None
-    return args if isinstance(args, dict) else {'INVALID_JSON': text}
+    return cast('dict[str, JsonValue]', args) if isinstance(args, dict) else {'INVALID_JSON': text}
 
 
 def with_call_ids(results: Iterable[ClientResult], calls: Sequence[ClientCall]) -> list[ClientResult]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal, TypeAlias, TypeVar, cast
 
-from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 from pydantic.alias_generators import to_camel
 from pydantic_ai.settings import ThinkingLevel
 
@@ -47,9 +47,18 @@ _ListOf: TypeAlias = Annotated[list[_T], BeforeValidator(_as_list)]
 
 
 class _Lenient(BaseModel):
-    """Accepts names in camel case and snake case, as JSON of protocol buffers does, and ignores unknown fields."""
+    """Accepts names in camel case and snake case, and null for an absent field, as JSON of protocol buffers does. Ignores
+    unknown fields.
+    """
 
     model_config = ConfigDict(extra='ignore', alias_generator=to_camel, populate_by_name=True)
+
+    @model_validator(mode='before')
+    @classmethod
+    def _without_nulls(cls, value: object) -> object:
+        if not isinstance(value, dict):
+            return value
+        return {name: field for name, field in cast('dict[str, object]', value).items() if field is not None}
 
 
 class Blob(_Lenient):
@@ -149,10 +158,10 @@ class FunctionDeclaration(_Lenient):
     """The JSON schema of the arguments, instead of `parameters`."""
 
 
-class GoogleToolBody(BaseModel):
+class GoogleToolBody(_Lenient):
     """Tools of the client, or of Google."""
 
-    model_config = ConfigDict(extra='allow', alias_generator=to_camel, populate_by_name=True)
+    model_config = ConfigDict(extra='allow')
 
     function_declarations: _ListOf[FunctionDeclaration] = []
     """The functions of the client."""
@@ -184,7 +193,7 @@ class ThinkingConfig(_Lenient):
     """Whether the response has the model's thinking."""
     thinking_budget: int | None = None
     """How much it thinks: the effort that is closest to this budget. 0 for not at all, -1 for the model's choice."""
-    thinking_level: Literal['THINKING_LEVEL_UNSPECIFIED', 'MINIMAL', 'LOW', 'MEDIUM', 'HIGH'] | None = None
+    thinking_level: Literal['THINKING_LEVEL_UNSPECIFIED', 'MINIMAL', 'LOW', 'MEDIUM', 'HIGH', 'XHIGH'] | None = None
     """How much it thinks, instead of a budget."""
 
     @property
@@ -195,6 +204,7 @@ class ThinkingConfig(_Lenient):
             'LOW': 'low',
             'MEDIUM': 'medium',
             'HIGH': 'high',
+            'XHIGH': 'xhigh',
         }
         if self.thinking_level in levels:
             return levels[self.thinking_level]
@@ -239,6 +249,8 @@ class GenerationConfig(_Lenient):
     """Not supported: `true` is rejected."""
     logprobs: int | None = None
     """Not supported: a positive number is rejected."""
+    response_format: JsonValue = None
+    """A newer form of `response_schema`. Rejected."""
 
 
 class GenerateContentRequest(_Lenient):
@@ -382,7 +394,7 @@ def _output_schema(config: GenerationConfig) -> dict[str, JsonValue] | None:
 def _refuse(body: GenerateContentRequest) -> None:
     config = body.generation_config
     refuse_options(body, 'cached_content')
-    refuse_options(config, 'response_logprobs', 'logprobs')
+    refuse_options(config, 'response_logprobs', 'logprobs', 'response_format')
     others = sorted({*(config.response_modalities or ())} - {'TEXT', 'MODALITY_UNSPECIFIED'})
     if others:
         raise invalid_request(

@@ -32,7 +32,14 @@ from ._client_events import client_events, parse_texts, stored_events
 from ._client_results import is_client_call
 from ._dialogue import Dialogue, to_model_messages
 from ._linked_files import fetch_history
-from ._response_objects import OwnConversation, OwnResponse, change_fields, load_response, render_items
+from ._response_objects import (
+    OwnConversation,
+    OwnResponse,
+    change_fields,
+    first_items,
+    load_response,
+    render_items,
+)
 from ._response_requests import APPROVAL, RESPONSE, InputItem, InputMessage, TextOptions
 from ._responses import output_schema_of, parse_items
 from ._turns import NEW_INSTRUCTIONS
@@ -130,8 +137,7 @@ async def _prompt_of(agent: ServedAgent, run: StoredRun, version_id: str) -> Pro
 
 async def conversation_items(access: Access, own: OwnConversation) -> list[JsonValue]:
     """Return the items of a conversation up to its head, oldest first."""
-    first = own.row.fields.get('items')
-    items: list[JsonValue] = [*first] if isinstance(first, list) else []
+    items = first_items(own.row.fields)
     found: list[OwnResponse | list[JsonValue]] = []
     version_id = None if own.stored is None else own.stored.record.head_id
     while own.stored is not None and version_id is not None:
@@ -213,8 +219,7 @@ async def add_items(access: Access, own: OwnConversation, items: Sequence[InputI
     """
     if own.stored is None:
         added = render_items(access.state.settings, items, prefix=f'{new_id()}_first')
-        first = own.row.fields.get('items')
-        await change_fields(access.state, own.row, items=[*(first if isinstance(first, list) else ()), *added])
+        await change_fields(access.state, own.row, lambda fields: {'items': [*first_items(fields), *added]})
         return added
     if not all(isinstance(item, InputMessage) for item in items):
         raise ServerError(
@@ -247,8 +252,9 @@ async def remove_item(access: Access, own: OwnConversation, id: str) -> OpenaiOb
             'The items of a conversation that has responses are in versions, which never change. Continue an earlier '
             'response with `previous_response_id`, or delete the whole response with `DELETE /v1/responses/{id}`.',
         )
-    items = [item for item in await conversation_items(access, own) if _id_of(item) != id]
-    return await change_fields(access.state, own.row, items=items)
+    return await change_fields(
+        access.state, own.row, lambda fields: {'items': [item for item in first_items(fields) if _id_of(item) != id]}
+    )
 
 
 def _id_of(item: JsonValue) -> str:

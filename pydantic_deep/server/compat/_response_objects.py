@@ -6,7 +6,7 @@ Another owner's objects, and deleted ones, do not exist.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,6 +19,7 @@ from pydantic_deep.server._deletion import delete_conversation, delete_run
 from pydantic_deep.server._openai_objects import OpenaiObject
 from pydantic_deep.server._settings import ServerSettings
 from pydantic_deep.server._state import ServerState
+from pydantic_deep.server._turn_task import creation_time
 from pydantic_deep.server.access._ownership import Access, AuthorizedConversation, AuthorizedRun, check_id
 from pydantic_deep.server.http._errors import ServerError, not_found
 from pydantic_deep.store import VersionFilter, new_id, utc_datetime
@@ -79,7 +80,7 @@ async def load_response(access: Access, id: str) -> OwnResponse:
         response_id = RESPONSE + (run.id if run.stored is None else run.stored.attempts[0].id)
         row = await _find(access.state, response_id)
         if row is None:
-            row = OpenaiObject(id=response_id, owner=access.owner, created_at=_started_at(run.id))
+            row = OpenaiObject(id=response_id, owner=access.owner, created_at=creation_time(run.id))
         return OwnResponse(run=run, row=row)
 
 
@@ -167,11 +168,30 @@ def render_items(settings: ServerSettings, items: Sequence[InputItem], *, prefix
     return rendered
 
 
-async def change_fields(state: ServerState, row: OpenaiObject, **fields: JsonValue) -> OpenaiObject:
-    """Replace fields of a conversation, and return its row."""
-    changed = row.model_copy(update={'fields': {**row.fields, **fields}})
-    await state.openai_objects.upsert(changed)
+async def change_fields(
+    state: ServerState, row: OpenaiObject, change: Callable[[Mapping[str, JsonValue]], Mapping[str, JsonValue]]
+) -> OpenaiObject:
+    """Change fields of a conversation, and return its row.
+
+    Args:
+        state: The state of the server.
+        row: The row as last loaded; another request may have changed it since.
+        change: Returns new values of fields for the current ones.
+
+    Raises:
+        ServerError: The conversation was deleted meanwhile.
+    """
+    async with state.openai_changes:
+        row = await _find(state, row.id) or row
+        changed = row.model_copy(update={'fields': {**row.fields, **change(row.fields)}})
+        await state.openai_objects.upsert(changed)
     return changed
+
+
+def first_items(fields: Mapping[str, JsonValue]) -> list[JsonValue]:
+    """Return the items of a conversation before its first response, from the fields of its row."""
+    items = fields.get('items')
+    return [*items] if isinstance(items, list) else []
 
 
 def render_conversation(row: OpenaiObject) -> dict[str, JsonValue]:
@@ -249,8 +269,3 @@ async def _find(state: ServerState, id: str) -> OpenaiObject | None:
     if row.is_deleted:
         raise not_found()
     return row
-
-
-def _started_at(run_id: str) -> datetime:
-    """Return when a run was created: the first 48 bits of a UUIDv7 are milliseconds since 1970 (RFC 9562)."""
-    return datetime.fromtimestamp(int(run_id[:13].replace('-', ''), 16) / 1000, UTC)

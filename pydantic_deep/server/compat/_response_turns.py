@@ -6,11 +6,11 @@ events. Its contents without a stream are rebuilt from the store: see `_response
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from pydantic import JsonValue, TypeAdapter
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -39,6 +39,7 @@ from ._response_objects import (
     OwnConversation,
     OwnResponse,
     digest_of,
+    first_items,
     load_conversation,
     load_response,
     store_response_row,
@@ -75,6 +76,15 @@ _REPEATED: Final = {
 }
 """The fields of a request that its response repeats."""
 
+_REQUIRED: Final[Mapping[str, Mapping[str, JsonValue]]] = {
+    'reasoning': {'effort': None, 'summary': None},
+    'text': {'format': {'type': 'text'}},
+}
+"""The members of repeated fields that a response always has (Open Responses 2.3, `ResponseResource`), with defaults."""
+
+_FUNCTION: Final[Mapping[str, JsonValue]] = {'description': None, 'parameters': None, 'strict': None}
+"""The members that a function of a response always has."""
+
 ITEMS: Final[TypeAdapter[list[InputItem]]] = TypeAdapter(list[InputItem])
 """Validates input items."""
 
@@ -94,15 +104,20 @@ async def create_response(access: Access, body: ResponseRequest, identity: Reque
 
     async def start(run_id: str | None) -> ServerRun:
         continuation, system = (None, '') if own is None else await _continue(access, own, body.model, dialogue)
-        fields = body.model_dump(mode='json', include=_REPEATED, exclude_none=True, by_alias=True)
+        fields = _repeated_fields(body)
         if isinstance(own, OwnConversation):
             fields['conversation'] = {'id': own.row.id}
         store_row = partial(store_response_row, access, fields=fields, system=digest_of(dialogue.system) or system)
         if run_id is not None:
             await store_row(run_id)  # before a request at another server can join the run
-        turn = await start_turn(
-            access, body.model, dialogue, session_id=body.session_id, continuation=continuation, run_id=run_id
-        )
+        try:
+            turn = await start_turn(
+                access, body.model, dialogue, session_id=body.session_id, continuation=continuation, run_id=run_id
+            )
+        except Exception:
+            if run_id is not None and await access.state.runs.follow(run_id) is None:  # no other server has started it
+                await access.state.openai_objects.delete(RESPONSE + run_id)
+            raise
         await store_row(turn.run.id)
         return turn.run
 
@@ -126,6 +141,18 @@ async def create_response(access: Access, body: ResponseRequest, identity: Reque
         return openai_response(events, **rendering_of(row, body.model)) if error is None else openai_error(error)
 
     return await turn.respond(build_body)
+
+
+def _repeated_fields(body: ResponseRequest) -> dict[str, JsonValue]:
+    """Return the fields of a request that its response repeats, with all their members."""
+    fields: dict[str, Any] = body.model_dump(mode='json', include=_REPEATED, exclude_none=True, by_alias=True)
+    for name, defaults in _REQUIRED.items():
+        if name in fields:
+            fields[name] = {**defaults, **fields[name]}
+    fields['tools'] = [
+        {**_FUNCTION, **tool} if tool['type'] == 'function' else tool for tool in fields.get('tools', ())
+    ]
+    return fields
 
 
 async def count_input_tokens(access: Access, body: InputTokensRequest) -> int:
@@ -269,7 +296,7 @@ async def _begin_conversation(
 
 def _first_dialogue(own: OwnConversation, dialogue: Dialogue) -> Dialogue:
     """Return the first request of a conversation after the items that the conversation was created with."""
-    system, messages, _ = parse_items(ITEMS.validate_python(own.row.fields.get('items', [])))
+    system, messages, _ = parse_items(ITEMS.validate_python(first_items(own.row.fields)))
     return replace(
         dialogue,
         system='\n\n'.join(text for text in (*system, dialogue.system) if text),

@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from pydantic_deep._checks import check_names
 from pydantic_deep.approvals import Decision
+from pydantic_deep.server._deletion import deleted_if_refused
 from pydantic_deep.server._run_start import start_run
 from pydantic_deep.server.access._ownership import Access, AuthorizedApproval
 from pydantic_deep.server.http._errors import NO_RETRY, ServerError
@@ -69,7 +70,8 @@ class CompatTurn:
     """Whether the request named what it continues, so that it does not contain the whole dialogue."""
 
     async def stream(self, encoder: AnswerEncoder, build_body: BodyBuilder) -> Response:
-        """Return a streamed response. A failure before the first content is an HTTP error, as clients expect.
+        """Return a streamed response. A failure before the first content is an HTTP error, as clients expect, unless the
+        run is silent for so long that the client must get something.
 
         Args:
             encoder: Encodes events as frames.
@@ -80,7 +82,9 @@ class CompatTurn:
         failed = next((event for event in first if isinstance(event, ErrorEvent)), None)
         if failed is not None:
             await events.aclose()
-            return _error_response(failed, build_body([event for event in first if not isinstance(event, bytes)]))
+            return _error_response(
+                failed, build_body([event for event in first if not isinstance(event, bytes | None)])
+            )
         return StreamingResponse(  # without our streams' `retry`, which OpenAI's client would treat as an event
             self.frames(_chain(first, events), encoder), media_type='text/event-stream', headers=HEADERS
         )
@@ -183,6 +187,8 @@ class Continuation:
     """Whether the system prompt of the request is not the one in effect."""
     may_branch: bool = True
     """Whether the turn may become a branch while another run works from the version."""
+    is_new: bool = False
+    """Whether the conversation was created for this turn."""
 
 
 async def start_turn(
@@ -245,7 +251,9 @@ async def start_turn(
         options = replace(options, prompt=prompt_of([*prefix, *(new or (CONTINUE,))]))
     if run is None:
         may_branch = not dialogue.decisions and (continuation is None or continuation.may_branch)
-        run = await _start(access, version, options, session_id=session_id, may_branch=may_branch)
+        created_id = version.conversation_id if continuation is not None and continuation.is_new else None
+        async with deleted_if_refused(access.state, created_id):
+            run = await _start(access, version, options, session_id=session_id, may_branch=may_branch)
     return CompatTurn(access=access, agent_name=agent_name, request=dialogue, run=run, continues_id=continues_id)
 
 
@@ -282,11 +290,20 @@ async def _authorize_decisions(
         return {}
     if not access.has('approve'):
         raise ServerError('forbidden', 'This requires a key with the scope `approve`.')
-    approvals = {id: await access.approval(id) for id in decisions}
+    approvals = {id: await _find_approval(access, id) for id in decisions}
     versions = {(approval.version.id, approval.version.agent_name) for approval in approvals.values()}
     if len(versions) > 1 or versions.pop()[1] != agent_name:
         raise ServerError('invalid', 'All decisions of a request must belong to one response of this model.')
     return approvals
+
+
+async def _find_approval(access: Access, id: str) -> AuthorizedApproval:
+    """Return an approval. If there is none, the error must not be that of an unknown model."""
+    try:
+        return await access.approval(id)
+    except ServerError:
+        message = 'This approval does not exist, or this key has no access to it.'
+        raise ServerError('not_found', message, facts={'code': 'approval_not_found'}) from None
 
 
 async def _continuation(access: Access, agent_name: str, dialogue: Dialogue, session_id: str | None) -> Continuation:
@@ -300,7 +317,7 @@ async def _continuation(access: Access, agent_name: str, dialogue: Dialogue, ses
         known = await find_version(access, agent_name, dialogue, session_id=session_id)
     if known is not None:
         return Continuation(version=known.version, new_instructions=has_new_instructions(known.thread, dialogue))
-    return Continuation(version=await start_conversation(access, agent_name, dialogue))
+    return Continuation(version=await start_conversation(access, agent_name, dialogue), is_new=True)
 
 
 async def start_conversation(
@@ -348,17 +365,12 @@ async def _chain(first: Iterable[ClientEvent], events: AsyncGenerator[ClientEven
             yield event
 
 
-async def _until_first_content(events: AsyncGenerator[ClientEvent]) -> AsyncGenerator[StreamEvent | bytes]:
-    """Yield events up to the first one with content."""
+async def _until_first_content(events: AsyncGenerator[ClientEvent]) -> AsyncGenerator[ClientEvent]:
+    """Yield events up to the first one with content, or up to `None`: the run has been silent as long as it may be."""
     async for event in events:
-        match event:
-            case None:
-                pass
-            case StartEvent() | UsageEvent():
-                yield event
-            case _:
-                yield event
-                return
+        yield event
+        if not isinstance(event, StartEvent | UsageEvent):
+            return
 
 
 def _error_response(error: ErrorEvent, body: Mapping[str, JsonValue]) -> JSONResponse:

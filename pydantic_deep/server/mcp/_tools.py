@@ -10,6 +10,7 @@ from mcp_types import InputRequiredResult, Tool, ToolAnnotations
 from pydantic import BaseModel
 
 from pydantic_deep.server._api_keys import KeyScope
+from pydantic_deep.server._deletion import deleted_if_refused
 from pydantic_deep.server._run_start import start_run
 from pydantic_deep.server.access._ownership import Access, ServedVersion
 from pydantic_deep.server.http._errors import ServerError
@@ -103,7 +104,9 @@ async def _begin(access: Access, arguments: RunArguments) -> str:
     if arguments.agent not in (None, own):
         raise ServerError('invalid', f'The conversation is one of the agent {own!r}. Omit `agent`, or start a new one.')
     turn = NewTurn(prompt=arguments.prompt, branch=arguments.branch)
-    return (await start_run(access, version, _turns.options_from(access, version, turn))).id
+    is_new = arguments.conversation is None and arguments.from_version is None
+    async with deleted_if_refused(access.state, version.conversation_id if is_new else None):
+        return (await start_run(access, version, _turns.options_from(access, version, turn))).id
 
 
 async def _base(access: Access, arguments: RunArguments) -> ServedVersion:

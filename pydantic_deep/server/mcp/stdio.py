@@ -17,7 +17,7 @@ from pydantic_deep.server.access._identity import Identity, caller_of_host
 from pydantic_deep.server.access._ownership import Access
 from pydantic_deep.store import SqlStore
 
-from ._lines import refuse_others, text_files
+from ._lines import Answers, forward_messages, text_files
 from ._server import create_mcp_server
 
 __all__ = ('serve_stdio',)
@@ -48,6 +48,7 @@ async def serve_stdio(
         server = create_mcp_server(Access(state=state, caller=caller))
         async with stdio_server(*text_files(*streams)) as (read, write), anyio.create_task_group() as group:
             forward, messages = anyio.create_memory_object_stream[SessionMessage | Exception]()
-            group.start_soon(refuse_others, read, write, forward)
+            answers = Answers(write)
+            group.start_soon(forward_messages, read, answers, forward)
             async with messages:
-                await server.run(messages, write, server.create_initialization_options())
+                await server.run(messages, answers, server.create_initialization_options())

@@ -93,7 +93,9 @@ async def update_openai_conversation(
 ) -> dict[str, JsonValue]:
     """Requires the scope `run`."""
     own = await load_conversation(access, conversation)
-    return render_conversation(await change_fields(access.state, own.row, metadata={**body.metadata}))
+    return render_conversation(
+        await change_fields(access.state, own.row, lambda fields: {'metadata': {**body.metadata}})
+    )
 
 
 @router.delete(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any, cast
@@ -14,6 +15,7 @@ from acp.schema import EnvVariable, HttpHeader, HttpMcpServer, McpServerStdio, S
 from pydantic_ai import Agent
 from pydantic_ai.messages import ThinkingPart
 
+from pydantic_deep.cli.acp import _connection
 from pydantic_deep.cli.acp._mcp_servers import with_mcp_servers
 from pydantic_deep.cli.acp._stored_sessions import list_stored
 from pydantic_deep.cli.turn._runtime import Extras, Settings
@@ -306,6 +308,28 @@ async def test_closing_the_connection_at_a_permission_request(connect: Connect, 
         await never.asked.wait()
         await editor.connection.close()
     assert not (work / 'new.txt').exists()
+
+
+async def test_requests_before_the_end_of_the_input_are_answered(
+    connect: Connect, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script that writes its requests and closes its output at once gets all answers."""
+    monkeypatch.setattr(_connection, 'CLOSE_SECONDS', 60)  # for a busy machine
+    requests: dict[str, tuple[str, dict[str, Any]]] = {
+        'a': ('initialize', {'protocolVersion': PROTOCOL_VERSION}),
+        'b': ('session/new', {'cwd': str(work), 'mcpServers': []}),
+    }
+    async with connect(ScriptedModel()) as editor:
+        connection = cast('Any', editor.connection)._conn
+        received: list[Any] = []
+        connection.add_observer(received.append)
+        for id, (method, params) in requests.items():
+            message = {'jsonrpc': '2.0', 'id': id, 'method': method, 'params': params}
+            editor.output.write(json.dumps(message).encode() + b'\n')
+        editor.output.write_eof()
+        await connection._recv_task
+    answered = {event.message['id'] for event in received if 'result' in event.message}
+    assert answered == {'a', 'b'}
 
 
 async def test_your_own_agent(connect: Connect, work: Path) -> None:

@@ -514,6 +514,36 @@ def test_stop_reasons(end: EndEvent, error: ErrorEvent | None, reason: str | Non
     assert stop_reason(end, error) == reason
 
 
+async def test_a_question_is_answered_after_the_session_was_loaded(connect: Connect, work: Path) -> None:
+    """The next prompt is the answer also if the editor was closed before it."""
+    async with connect(ScriptedModel(call('ask_user', question='Which colour?')), ask_user=True) as editor:
+        session = await editor.open(work)
+        editor.options = ['text']
+        await editor.prompt(session, 'Paint.')
+    model = ScriptedModel('Done.')
+    async with connect(model, ask_user=True) as editor:
+        await editor.connection.load_session(cwd=str(work), session_id=session)
+        assert editor.text() == 'Write the answer as your next message.\n\n'
+        assert [update.status for update in editor.of_kind('tool_call_update')] == ['pending']
+        await editor.prompt(session, 'Blue.')
+        assert editor.text().endswith('Done.')
+    assert 'Blue.' in str(model.requests[0].messages[-1])
+
+
+async def test_a_loaded_session_continues_without_its_pending_calls(connect: Connect, work: Path) -> None:
+    """A permission that nobody gave before the editor was closed is shown as pending, and is not asked for again."""
+    async with connect(ScriptedModel(WRITE)) as editor:
+        session = await editor.open(work)
+        editor.options = [None]
+        assert (await editor.prompt(session, 'Write.')).stop_reason == 'cancelled'
+    async with connect(ScriptedModel('Hello.')) as editor:
+        await editor.connection.load_session(cwd=str(work), session_id=session)
+        await editor.prompt(session, 'Hi.')
+        assert [update.status for update in editor.of_kind('tool_call_update')] == ['pending', 'failed']
+        assert (editor.text(), editor.requests) == ('Hello.', [])
+    assert not (work / 'new.txt').exists()
+
+
 async def test_the_next_prompt_answers_a_question(connect: Connect, work: Path) -> None:
     """A question can be answered with the text of the next prompt. Answers that were given before it are kept."""
     asks = [WRITE, call('ask_user', question='Which colour?', choices=['red']), WRITE_TWICE]

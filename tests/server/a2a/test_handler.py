@@ -328,11 +328,11 @@ async def test_tasks_and_contexts_of_another_owner_are_not_found(connect: Connec
                     responses(client, message(decision(shown, 'approve'), task_id=id)),
                     responses(client, message('Hi', context_id=paused.context_id if id == paused.id else id)),
                 ]
-            calls.append(bob.list_tasks(ListTasksRequest(context_id=paused.context_id)))
             told = {await refused(TaskNotFoundError, call) for call in calls}
             assert told == {'This resource does not exist, or this key has no access to it.'}
-            listed = await other.list_tasks(ListTasksRequest(context_id=paused.context_id))
-            assert [*listed.tasks] == []
+            for client, id in ((bob, paused.context_id), (bob, UNKNOWN), (bob, 'x'), (other, paused.context_id)):
+                listed = await client.list_tasks(ListTasksRequest(context_id=id))
+                assert ([*listed.tasks], listed.total_size, listed.next_page_token) == ([], 0, '')
         assert pending_in(await get(ada, paused.id)) == [shown]
 
 
@@ -387,8 +387,8 @@ async def test_list_has_each_task_once_with_its_newest_state(connect: Connect) -
         completed = await client.list_tasks(ListTasksRequest(status=COMPLETED))
         assert [task.id for task in completed.tasks] == [first.id]
         changed_at = second.status.timestamp
-        newer = await client.list_tasks(ListTasksRequest(status_timestamp_after=changed_at, page_size=-1))
-        assert ([task.id for task in newer.tasks], newer.page_size) == ([second.id], 1)
+        newer = await client.list_tasks(ListTasksRequest(status_timestamp_after=changed_at))
+        assert [task.id for task in newer.tasks] == [second.id]
     async with connect('writer') as client:
         request = ListTasksRequest(context_id=first.context_id)
         assert (await client.list_tasks(request)).total_size == 0  # the context belongs to another agent
@@ -411,6 +411,33 @@ async def test_tasks_are_listed_in_pages(connect: Connect, make_client: MakeClie
         assert (await ada.delete(f'/api/conversations/{tasks[0].context_id}')).status_code == 204
         listed = await client.list_tasks(ListTasksRequest())
         assert [task.id for task in listed.tasks] == newest_first[:2]
+
+
+async def test_list_begins_with_the_last_change(connect: Connect, gate: Gate) -> None:
+    """The order is that of the timestamps of the states, and not that in which the tasks were created."""
+    async with connect('writer') as client:
+        first = await send(client, 'hold', now=True)
+        second = await send(client, 'Hi')
+        gate.opened.set()
+        while (await get(client, first.id)).status.state == WORKING:
+            await anyio.lowlevel.checkpoint()
+        listed = await client.list_tasks(ListTasksRequest())
+        assert [task.id for task in listed.tasks] == [first.id, second.id]
+        moments = [task.status.timestamp.ToDatetime() for task in listed.tasks]
+        assert moments == sorted(moments, reverse=True)
+
+
+async def test_numbers_out_of_range_are_refused(connect: Connect) -> None:
+    """A page has 1 to 100 tasks, and no history has a negative length, as the specification says."""
+    async with connect('writer') as client:
+        for size in (-1, 0, 101):
+            await refused(InvalidParamsError, client.list_tasks(ListTasksRequest(page_size=size)))
+        for call in (
+            client.list_tasks(ListTasksRequest(history_length=-1)),
+            client.get_task(GetTaskRequest(id=UNKNOWN, history_length=-1)),
+            responses(client, message('Hi'), history_length=-1),
+        ):
+            await refused(InvalidParamsError, call)
 
 
 async def test_push_notifications_and_extended_cards_are_not_offered(connect: Connect, served: Served) -> None:

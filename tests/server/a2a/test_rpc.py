@@ -121,6 +121,20 @@ async def post(client: Client, body: Any, **headers: str) -> Any:
             snapshot('This resource does not exist, or this key has no access to it.'),
         ),
         (
+            request('SendMessage', message={'messageId': '1', 'parts': [{'data': 10**400}]}),
+            1,
+            -32602,
+            snapshot(
+                'The `params` are invalid: int too large to convert to float. Compare them with the specification.'
+            ),
+        ),
+        (
+            request('ListTasks', status='done'),
+            1,
+            -32602,
+            snapshot('`status` is not the name of a state, such as `TASK_STATE_WORKING`.'),
+        ),
+        (
             request('ListTaskPushNotificationConfigs', taskId=UNKNOWN),
             1,
             -32003,

@@ -15,6 +15,17 @@ def test_system_messages_become_the_system_text() -> None:
     assert anthropic([('user', 'Hi')], **given).system == 'Be brief.'
 
 
+def test_system_messages_within_the_dialogue_become_the_system_text() -> None:
+    """They may be anywhere, also after the last message of the user."""
+    parts = [{'type': 'text', 'text': 'Use metric '}, {'type': 'text', 'text': 'units.'}]
+    said = [('user', 'Hi'), ('system', 'No lists.'), ('assistant', 'Hello.'), ('user', 'How far?'), ('system', parts)]
+    found = anthropic([], system='Be brief.', messages=[{'role': role, 'content': content} for role, content in said])
+
+    assert found.system == 'Be brief.\n\nNo lists.\n\nUse metric units.'
+    assert [message.content for message in found.messages] == [('Hi',), ('Hello.',)]
+    assert found.prompt == ('How far?',)
+
+
 @pytest.mark.parametrize(
     ('given', 'match'),
     [
@@ -92,6 +103,7 @@ def test_citations_are_refused() -> None:
     [
         ({'thinking': {'type': 'disabled'}, 'output_config': {'effort': 'high'}}, False),
         ({'thinking': {'type': 'adaptive'}}, True),
+        ({'thinking': {'type': 'between_tools'}}, True),
         ({'thinking': {'type': 'adaptive'}, 'output_config': {'effort': 'max'}}, 'max'),
         ({'output_config': {'effort': 'low'}}, 'low'),
         ({'thinking': {'type': 'enabled', 'budget_tokens': 1024}}, 'minimal'),

@@ -212,6 +212,9 @@ def test_arguments_that_are_no_object_are_kept() -> None:
     assert parse_args('{"a": 1}') == {'a': 1}
     assert parse_args('{"a": ') == {'INVALID_JSON': '{"a": '}
     assert parse_args('[1]') == {'INVALID_JSON': '[1]'}
+    # No store and no provider can encode these again.
+    for value in ('"\\ud800"', 'NaN', '1e999', '[' * 5000 + ']' * 5000):
+        assert parse_args(f'{{"a": {value}}}') == {'INVALID_JSON': f'{{"a": {value}}}'}
 
 
 def test_schema_of_google_becomes_json_schema() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from pydantic_deep.server.compat._dialogue import DialogueMessage
 from pydantic_deep.server.http._errors import ServerError
@@ -50,6 +51,7 @@ def test_settings_are_mapped_to_names_of_pydantic_ai() -> None:
         ({'generationConfig': {'responseLogprobs': True}}, '`responseLogprobs` is true'),
         ({'generationConfig': {'response_logprobs': False, 'logprobs': 2}}, '`logprobs` is 2'),
         ({'generationConfig': {'responseModalities': ['TEXT', 'IMAGE']}}, "`responseModalities` has 'IMAGE'"),
+        ({'generationConfig': {'responseFormat': [{'text': 1}]}}, '`responseFormat` is set'),
         ({'cachedContent': 'cachedContents/1'}, '`cachedContent` is "cachedContents/1"'),
     ],
 )
@@ -106,6 +108,7 @@ def test_thoughts_are_dropped() -> None:
         ({'thinkingBudget': -1}, True),
         ({'thinkingBudget': 2048}, 'low'),
         ({'thinkingLevel': 'HIGH', 'includeThoughts': True}, 'high'),
+        ({'thinkingLevel': 'XHIGH'}, 'xhigh'),
     ],
 )
 def test_thinking_becomes_an_effort(config: dict[str, Any], thinking: bool | str) -> None:
@@ -129,6 +132,32 @@ def test_a_single_object_may_stand_for_a_list() -> None:
     )
     assert (found.prompt, found.system) == (('Hi',), 'You are a cat.')
     assert ([tool.name for tool in found.tools.tools or ()], found.tools.choice) == (['meow'], ['meow'])
+
+
+def test_null_is_an_absent_field() -> None:
+    """JSON of protocol buffers may have null for each absent field. The values of a call keep theirs."""
+    call = {'id': None, 'name': 'meow', 'args': {'loud': None}}
+    found = google(
+        [],
+        contents=[
+            {'role': None, 'parts': [{'text': 'Hi', 'thought': None, 'inlineData': None, 'videoMetadata': None}]},
+            {
+                'role': 'model',
+                'parts': [{'text': None, 'functionCall': call}, {'functionCall': {**call, 'args': None}}],
+            },
+            {'parts': [{'functionResponse': {'name': 'meow', 'response': {'result': None}, 'parts': None}}]},
+        ],
+        systemInstruction=None,
+        generationConfig={'thinkingConfig': None, 'responseJsonSchema': None},
+        tools=[{'functionDeclarations': [{'name': 'meow', 'parameters': None}], 'googleSearch': None}],
+        toolConfig={'functionCallingConfig': None},
+        labels=None,
+    )
+    assert [dict(made.args) for made in found.messages[1].calls] == [{'loud': None}, {}]
+    assert [result.content for result in found.results] == [{'result': None}]
+    assert [tool.name for tool in found.tools.tools or ()] == ['meow']
+    with pytest.raises(ValidationError):
+        google([], contents=[{'parts': [5]}])
 
 
 def test_a_part_that_the_model_would_not_read_is_refused() -> None:

@@ -58,6 +58,43 @@ def text_of(stream: str) -> str:
     return ''.join(delta.get('content') or '' for delta in deltas)
 
 
+@pytest.mark.parametrize('worker', [True, False], ids=['here', 'workers'])
+async def test_refused_request_leaves_no_conversation(serve: Any, gate: Any, worker: bool) -> None:
+    """A blank prompt and too many runs are refused after the conversation was created."""
+    settings = ServerSettings(requests_per_second=1000, request_burst=1000, max_runs_per_key=1, worker=worker)
+    agent = create_deep_agent(ScriptedModel(call('hold'), 'Done.'), tools=[gate.hold])
+    async with serve({'slow': agent}, settings) as served, served.client(await served.key('run')) as client:
+        blank = await client.post('/v1/responses', json={'model': 'slow', 'input': ' '})
+        begun = await client.post('/v1/responses', json={'model': 'slow', 'input': 'Go', 'background': True})
+        busy = await ask(client, body('slow', 'Hi', 'Hello.', 'Go', stream=False))
+        refused = await client.post('/v1/responses', json={'model': 'slow', 'input': 'Another'})
+        conversations = (await client.get('/api/conversations')).json()['items']
+        gate.opened.set()
+
+        assert [response.status_code for response in (blank, begun, busy, refused)] == [400, 200, 429, 429]
+        assert [conversation['name'] for conversation in conversations] == ['Go']
+        assert await served.state.openai_objects.count() == 1
+
+
+async def test_results_and_a_prompt_beyond_the_limit_change_nothing(serve: Any, gate: Any) -> None:
+    """The results are no version before the turn can start, so that a later request with them moves the head."""
+    settings = ServerSettings(requests_per_second=1000, request_burst=1000, max_runs_per_key=1)
+    agent = create_deep_agent(ScriptedModel(call('look'), call('hold'), 'Held.', 'Done.'), tools=[gate.hold])
+    async with serve({'slow': agent}, settings) as served, served.client(await served.key('run')) as client:
+        tools = [{'type': 'function', 'name': 'look'}]
+        paused = (await client.post('/v1/responses', json={'model': 'slow', 'input': 'Hi', 'tools': tools})).json()
+        await client.post('/v1/responses', json={'model': 'slow', 'input': 'Hold', 'background': True})
+        await gate.reached.wait()
+        before = {version.id for version in await served.store.versions()}
+        result = {'type': 'function_call_output', 'call_id': paused['output'][0]['call_id'], 'output': 'x'}
+        sent = {'model': 'slow', 'input': [result, {'role': 'user', 'content': 'And now?'}]}
+        refused = await client.post('/v1/responses', json=sent)
+
+        assert refused.status_code == 429
+        assert {version.id for version in await served.store.versions()} == before
+        gate.opened.set()
+
+
 async def test_structured_output_is_text_and_can_be_continued(serve: Any) -> None:
     answer = call('final_result', value=3)
     agent = create_deep_agent(ScriptedModel(answer, answer), output_type=ToolOutput(Sum))
@@ -124,12 +161,33 @@ async def test_long_tool_call_sends_blank_lines(serve: Any, gate: Any, listen: A
     assert text_of(text) == 'Begun.\n\nDone.'
 
 
+async def test_silent_model_sends_blank_lines(serve: Any, gate: Any, listen: Any) -> None:
+    """A model may think for minutes before it writes anything. Then the client and proxies must get something."""
+
+    async def write(messages: list[ModelMessage], info: AgentInfo) -> AsyncGenerator[str]:
+        await gate.opened.wait()
+        yield 'Done.'
+
+    agent = create_deep_agent(FunctionModel(stream_function=write))
+    async with serve({'slow': agent}, ServerSettings(keepalive_seconds=0.01)) as served, listen(served.app) as url:
+        key = {'authorization': f'Bearer {await served.key("run")}'}
+        async with (
+            httpx.AsyncClient(base_url=url, headers=key, timeout=20) as client,
+            client.stream('POST', '/v1/chat/completions', json=body('slow', 'Go')) as response,
+        ):
+            text = ''
+            async for chunk in response.aiter_text():
+                text += chunk
+                gate.opened.set()
+
+    assert text_of(text) == 'Done.'
+
+
 async def test_failure_before_the_first_text_is_an_http_error_in_streams(serve: Any, gate: Any) -> None:
     def fail(messages: Sequence[ModelMessage], info: AgentInfo) -> str:
         raise ValueError('inside')
 
-    settings = ServerSettings(keepalive_seconds=0.01)
-    async with serve({'broken': create_deep_agent(ScriptedModel(then=fail))}, settings) as served:
+    async with serve({'broken': create_deep_agent(ScriptedModel(then=fail))}) as served:
         response = await ask(served.client(await served.key('run')), body('broken', 'Go'))
 
     assert response.status_code == 500
@@ -290,14 +348,15 @@ async def test_the_answer_of_a_crashed_worker_is_that_of_the_next_one(served: An
     assert answer['choices'][0]['message']['content'] == 'You said: Hi'
 
 
-async def test_stream_starts_after_the_first_content() -> None:
-    told = [StartEvent(), None, TextEvent(text='Hi'), TextEvent(text=' there')]
+@pytest.mark.parametrize('content', [TextEvent(text='Hi'), None])
+async def test_stream_starts_after_the_first_content_or_a_silence(content: StreamEvent | None) -> None:
+    told = [StartEvent(), content, TextEvent(text=' there')]
 
     async def events() -> AsyncGenerator[StreamEvent | None]:
         for event in told:
             yield event
 
-    assert [event async for event in _until_first_content(events())] == [StartEvent(), TextEvent(text='Hi')]
+    assert [event async for event in _until_first_content(events())] == [StartEvent(), content]
 
 
 async def test_decisions_for_several_responses_are_refused(serve: Any) -> None:

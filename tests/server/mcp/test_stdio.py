@@ -86,6 +86,16 @@ async def test_line_that_is_no_message_is_answered() -> None:
     assert {message.get('id') for message in found if 'result' in message} >= {'hello'}
 
 
+@pytest.mark.anyio
+async def test_requests_before_the_end_of_the_input_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script that writes its requests and closes its output at once gets all answers."""
+    monkeypatch.setattr(_lines, 'CLOSE_SECONDS', 60)  # on a busy machine, the run takes longer than a second
+    run = {'name': 'run', 'arguments': {'prompt': 'Hi.'}}
+    requests = ({'id': 'tools', 'method': 'tools/list'}, {'id': 'run', 'method': 'tools/call', 'params': run})
+    found = await answers(*map(json.dumps, (HELLO, READY, *({'jsonrpc': '2.0', **sent} for sent in requests))))
+    assert {message['id']: 'result' in message for message in found} == {'hello': True, 'tools': True, 'run': True}
+
+
 @pytest.mark.slow
 @given(messages=st.lists(MESSAGES, max_size=20))
 @settings(max_examples=10, deadline=None)

@@ -393,3 +393,10 @@ async def test_run_beyond_the_limit_creates_no_conversation(serve: Serve, gate: 
         )
         assert len(result_of(await client.call_tool('log', {}))['conversations']) == 1
         gate.opened.set()
+
+
+async def test_run_with_a_blank_prompt_leaves_no_conversation(connect: Connect) -> None:
+    """A run that is refused after its conversation was created leaves no empty one."""
+    async with connect('run') as client:
+        assert 'prompt' in error_of(await client.call_tool('run', {'prompt': ' ', 'agent': 'writer'}))
+        assert result_of(await client.call_tool('log', {}))['conversations'] == []

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from types import NoneType
 from typing import Any
 
 import anyio
@@ -114,6 +116,61 @@ async def test_a_response_is_created(ada: AsyncOpenAI) -> None:
     assert made.id.startswith('resp_')
     assert made.usage is not None
     assert made.usage.total_tokens > 0
+
+
+OPEN_RESPONSES: dict[str, type | tuple[type, ...]] = {
+    'id': str,
+    'object': str,
+    'created_at': int,
+    'completed_at': (int, NoneType),
+    'status': str,
+    'incomplete_details': (dict, NoneType),
+    'model': str,
+    'previous_response_id': (str, NoneType),
+    'instructions': (str, NoneType),
+    'output': list,
+    'error': (dict, NoneType),
+    'tools': list,
+    'tool_choice': (str, dict),
+    'truncation': str,
+    'parallel_tool_calls': bool,
+    'text': dict,
+    'top_p': (int, float),
+    'presence_penalty': (int, float),
+    'frequency_penalty': (int, float),
+    'top_logprobs': int,
+    'temperature': (int, float),
+    'reasoning': (dict, NoneType),
+    'user': (str, NoneType),
+    'usage': (dict, NoneType),
+    'max_output_tokens': (int, NoneType),
+    'max_tool_calls': (int, NoneType),
+    'store': bool,
+    'background': bool,
+    'service_tier': str,
+    'metadata': dict,
+    'safety_identifier': (str, NoneType),
+    'prompt_cache_key': (str, NoneType),
+}
+"""The required fields of a response, with their types (the OpenAPI document of Open Responses 2.3, `ResponseResource`)."""
+
+
+async def test_a_response_has_all_fields_of_open_responses(ada: AsyncOpenAI) -> None:
+    raw = await ada.responses.with_raw_response.create(
+        model='writer',
+        input='Hello',
+        tools=[{'type': 'function', 'name': 'look', 'parameters': {'type': 'object'}, 'strict': True}],
+        reasoning={'effort': 'low'},
+        text={'verbosity': 'low'},
+    )
+    response = json.loads(raw.text)
+
+    assert {name for name, types in OPEN_RESPONSES.items() if not isinstance(response.get(name, ...), types)} == set()
+    assert response['tools'] == [
+        {'type': 'function', 'name': 'look', 'description': None, 'parameters': {'type': 'object'}, 'strict': True}
+    ]
+    assert response['reasoning'] == {'effort': 'low', 'summary': None}
+    assert response['text'] == {'format': {'type': 'text'}, 'verbosity': 'low'}
 
 
 async def test_a_response_is_streamed(ada: AsyncOpenAI) -> None:
@@ -687,6 +744,22 @@ async def test_pending_calls_are_named_as_the_client_knows_them(ada: AsyncOpenAI
         await ada.responses.create(model='writer', input=[seen], previous_response_id=asked.id, tools=[WEATHER])
 
 
+async def test_changes_of_a_conversation_at_the_same_time_are_all_stored(ada: AsyncOpenAI) -> None:
+    conversation = await ada.conversations.create(items=[{'role': 'user', 'content': 'first'}])
+    first: Any = (await ada.conversations.items.list(conversation.id)).data[0]
+
+    async with anyio.create_task_group() as group:
+        for text in 'abc':
+            added: list[Any] = [{'role': 'user', 'content': text}]
+            group.start_soon(partial(ada.conversations.items.create, conversation.id, items=added))
+        group.start_soon(partial(ada.conversations.update, conversation.id, metadata={'topic': 'letters'}))
+        group.start_soon(partial(ada.conversations.items.delete, first.id, conversation_id=conversation.id))
+    items: list[Any] = (await ada.conversations.items.list(conversation.id)).data
+
+    assert {item.content[0].text for item in items} == {*'abc'}
+    assert (await ada.conversations.retrieve(conversation.id)).metadata == {'topic': 'letters'}
+
+
 async def test_instructions_are_no_items(ada: AsyncOpenAI) -> None:
     """The system prompt of the first response is in the history before its prompt, and is not listed."""
     made = await ada.conversations.create()
@@ -837,6 +910,13 @@ async def test_items_of_another_response_are_refused(ada: AsyncOpenAI) -> None:
     items: Any = [*(item.to_dict() for item in other.output), {'role': 'user', 'content': 'Three'}]
     with pytest.raises(openai.BadRequestError, match='items of another response'):
         await ada.responses.create(model='writer', input=items, previous_response_id=first.id)
+
+
+async def test_an_unknown_approval_is_not_found(ada: AsyncOpenAI) -> None:
+    decision: Any = {'type': 'mcp_approval_response', 'approval_request_id': 'mcpr_1', 'approve': True}
+    with pytest.raises(openai.NotFoundError, match='This approval does not exist') as refused:
+        await ada.responses.create(model='careful', input=[decision])
+    assert refused.value.code == 'approval_not_found'
 
 
 async def test_an_unknown_agent_is_not_found(ada: AsyncOpenAI) -> None:
