@@ -313,6 +313,9 @@ class Worker:
         except Exception as error:  # the run is continued later, here or elsewhere
             _LOGGER.warning('The run %s stays queued', run.run_id, exc_info=True)
             turn.problem = describe_problem(error)
+        else:
+            if not is_over and turn.problem is not None:
+                _LOGGER.warning('The run %s stays queued: %s', run.run_id, turn.problem)
         finally:
             if is_over:
                 self._retries.pop(run.run_id, None)

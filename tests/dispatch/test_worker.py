@@ -587,7 +587,10 @@ async def test_worker_waits_for_a_store_that_is_unavailable(url: str, caplog: py
     assert world.ran == ['send a', 'send b']
 
 
-async def test_turn_that_could_not_begin_because_of_the_store_begins_later(url: str) -> None:
+async def test_turn_that_could_not_begin_because_of_the_store_begins_later(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log says why it is given back, such as a wrong bucket."""
     world = World(url, answers(**sends('a')))
     async with process(url) as store:
         run = await ask(await begin(world, store), store, 'a')
@@ -597,6 +600,7 @@ async def test_turn_that_could_not_begin_because_of_the_store_begins_later(url: 
             (done,) = await ended(store.queue, run)
         assert [event.type for event in await events_of(store.queue, run)][-1] == 'end'
     assert (world.ran, done.epoch) == (['send a'], 2)
+    assert f'The run {run.run_id} stays queued: StoreUnavailableError: The disk is full.' in caplog.text
 
 
 async def test_worker_ends_if_its_store_is_closed(url: str) -> None:
