@@ -179,14 +179,14 @@ def check_page(*, limit: object = 0, offset: object = 0) -> None:
     check_index('offset', offset)
 
 
-def check_index(field: str, value: object) -> None:
+def check_index(field: str, value: object, *, least: int = 0) -> None:
     """Check a count or position.
 
     Raises:
-        ValidationError: The value is not an integer from 0 to `MAX_INTEGER`.
+        ValidationError: The value is not an integer from `least` to `MAX_INTEGER`.
     """
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_INTEGER:
-        raise ValidationError(field, f'it is {_shown(value)}, and must be a whole number from 0 to 2**63 - 1.')
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_INTEGER:
+        raise ValidationError(field, f'it is {_shown(value)}, and must be a whole number from {least} to 2**63 - 1.')
 
 
 def check_seconds(field: str, value: object) -> None:

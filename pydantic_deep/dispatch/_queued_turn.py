@@ -115,7 +115,7 @@ class QueuedTurn:
 
     def _refuse(self, error: Exception, emit: Callable[[StreamEvent], None]) -> None:
         """Emit the events of a turn that cannot begin."""
-        _LOGGER.warning('The run %s cannot begin: %s', self._run.run_id, error)
+        _LOGGER.warning('The run %s cannot begin: %s', self._run.run_id, self.problem)
         for event in (self._start, describe_failure(error), EndEvent(finish_reason='error', status='failed')):
             emit(event)
 

@@ -6,7 +6,7 @@ import json
 import logging
 from typing import Any
 
-from pydantic_deep._checks import check_names
+from pydantic_deep._checks import MAX_INTEGER, check_index, check_names
 from pydantic_deep.store import QueuedRunRecord, SqlStore, new_id, now
 from pydantic_deep.versions import AgentVersion, ApprovalsPendingError, TurnOptions, VersionedConversation
 
@@ -62,6 +62,7 @@ async def submit(
         ValueError: The id of the run is in use.
     """
     check_names(account=account, key_id=key_id, session_id=session_id)
+    check_index('priority', priority, least=-MAX_INTEGER)
     prompt, dumped = options.dump()
     document = json.loads(dumped)
     if session_id is not None:

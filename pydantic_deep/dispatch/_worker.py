@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,6 +13,7 @@ import anyio
 from anyio.abc import TaskGroup, TaskStatus
 from pydantic_ai import CancellationToken
 
+from pydantic_deep._checks import check_index, check_seconds
 from pydantic_deep._session_id import session_scope
 from pydantic_deep.store import (
     QueuedRunRecord,
@@ -121,6 +123,7 @@ class Worker:
 
     Raises:
         ValueError: An agent has another store.
+        ValidationError: A number is invalid.
     """
 
     def __init__(
@@ -135,6 +138,10 @@ class Worker:
         retention_seconds: float = 600,
         on_event: Callable[[WorkerEvent], object] | None = None,
     ) -> None:
+        check_index('concurrency', concurrency, least=1)
+        check_seconds('retention_seconds', retention_seconds)
+        if drain_seconds != math.inf:
+            check_seconds('drain_seconds', drain_seconds)
         for name, agent in agents.items():
             if agent.store is not store:
                 raise ValueError(
@@ -306,6 +313,9 @@ class Worker:
         except Exception as error:  # the run is continued later, here or elsewhere
             _LOGGER.warning('The run %s stays queued', run.run_id, exc_info=True)
             turn.problem = describe_problem(error)
+        else:
+            if not is_over and turn.problem is not None:
+                _LOGGER.warning('The run %s stays queued: %s', run.run_id, turn.problem)
         finally:
             if is_over:
                 self._retries.pop(run.run_id, None)

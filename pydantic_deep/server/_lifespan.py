@@ -198,11 +198,12 @@ async def events_of_ended(state: ServerState, run_id: str) -> list[StreamEvent]:
 async def recover(state: ServerState) -> None:
     """Resume the runs of crashed processes, and end the audit records of runs that nobody resumes.
 
-    A run stays suspended if its conversation has moved on: a later turn began, or the head is elsewhere.
+    A run stays suspended if its conversation has moved on: a later turn began, or the head is elsewhere. A server that
+    queues its runs leaves them to its worker, which writes their events for all servers, and reads requests to cancel them.
     """
     try:
         async with anyio.create_task_group() as group:
-            for name in state.agents:
+            for name in () if state.hands_over else state.agents:
                 group.start_soon(_recover_agent, state, name)
     finally:
         state.runs.is_recovering = False

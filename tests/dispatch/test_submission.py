@@ -130,8 +130,9 @@ async def test_options_that_another_process_cannot_have_are_refused(
         conversation = await begin(world_of(url), store)
         with pytest.raises(ValidationError, match=problem):
             await submit(conversation, options, store)
-        with pytest.raises(ValidationError):
-            await ask(conversation, store, 'a', account='')
+        for invalid in ({'account': ''}, {'priority': 'high'}, {'priority': 2**63}, {'priority': -(2**63)}):
+            with pytest.raises(ValidationError, match=next(iter(invalid))):
+                await ask(conversation, store, 'a', **invalid)
         assert await store.queue.list() == []
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import sqlite3
 from collections import Counter
 from contextlib import closing
@@ -19,6 +20,7 @@ from pydantic_ai import Agent
 from pydantic_deep import Approve, StateBackend
 from pydantic_deep.dispatch import InProcessDispatcher, UnknownAgentError, Worker, submit
 from pydantic_deep.dispatch._stored_events import load_attempts
+from pydantic_deep.errors import ValidationError
 from pydantic_deep.store import (
     QueuedRunRecord,
     RunRecord,
@@ -585,7 +587,10 @@ async def test_worker_waits_for_a_store_that_is_unavailable(url: str, caplog: py
     assert world.ran == ['send a', 'send b']
 
 
-async def test_turn_that_could_not_begin_because_of_the_store_begins_later(url: str) -> None:
+async def test_turn_that_could_not_begin_because_of_the_store_begins_later(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log says why it is given back, such as a wrong bucket."""
     world = World(url, answers(**sends('a')))
     async with process(url) as store:
         run = await ask(await begin(world, store), store, 'a')
@@ -595,6 +600,7 @@ async def test_turn_that_could_not_begin_because_of_the_store_begins_later(url: 
             (done,) = await ended(store.queue, run)
         assert [event.type for event in await events_of(store.queue, run)][-1] == 'end'
     assert (world.ran, done.epoch) == (['send a'], 2)
+    assert f'The run {run.run_id} stays queued: StoreUnavailableError: The disk is full.' in caplog.text
 
 
 async def test_worker_ends_if_its_store_is_closed(url: str) -> None:
@@ -720,6 +726,24 @@ async def test_many_old_runs_are_removed_without_a_pause(url: str, monkeypatch: 
             reads = store.mortal.reads
             await until(lambda: store.mortal.reads > reads + 20)
     assert removed == [7, 7, 7]
+
+
+@pytest.mark.parametrize(
+    'options',
+    [
+        {'concurrency': 0},
+        {'concurrency': 1.5},
+        {'drain_seconds': -1},
+        {'drain_seconds': math.nan},
+        {'retention_seconds': math.inf},
+    ],
+)
+async def test_invalid_number_is_refused_when_the_worker_is_created(options: dict[str, Any]) -> None:
+    """Otherwise the worker would execute nothing, or fail again and again."""
+    async with open_store('memory:') as store:
+        Worker({}, store, drain_seconds=math.inf)
+        with pytest.raises(ValidationError, match=next(iter(options))):
+            Worker({}, store, **options)
 
 
 async def test_agent_of_another_store_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shlex
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -158,6 +159,7 @@ def _serve(
     config: ConfigOption = None,
 ) -> None:
     """Serve agents over HTTP, with a page for people and the APIs of OpenAI, Anthropic and Google for programs."""
+    log_to_stderr()
     environment = context.find_object(Environment) or Environment()
     worker = False if no_worker else None
     overrides = {
@@ -272,6 +274,20 @@ def _revoke(
     """Revoke a key immediately and permanently."""
     key = _use_keys(context, store, config, lambda store, ring: ring.revoke(id))
     typer.echo(escape_invisible(f'{key.name} is revoked.'), err=True)
+
+
+class _LogFormatter(logging.Formatter):
+    """Escapes the characters with which a logged text could control the terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return escape_invisible(super().format(record))
+
+
+def log_to_stderr() -> None:
+    """Write the warnings and errors of this process to standard error, unless its logs go elsewhere already."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(_LogFormatter('%(asctime)s %(levelname)s %(name)s: %(message)s'))
+    logging.basicConfig(handlers=[handler])
 
 
 def run_with_agents(

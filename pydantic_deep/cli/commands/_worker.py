@@ -23,6 +23,7 @@ from ._server import (
     ServedStoreOption,
     choose_shared_store,
     load_server_settings,
+    log_to_stderr,
     with_configured_memory,
 )
 
@@ -101,6 +102,7 @@ def _worker(
 
     Any number of workers may share a store, on any machines that reach it.
     """
+    log_to_stderr()
     environment = context.find_object(Environment) or Environment()
     overrides = {
         'agents': agents,

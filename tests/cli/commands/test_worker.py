@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import signal
@@ -129,6 +130,25 @@ def test_worker_passes_its_options_and_prints_events(
     )
     assert '\x1b' not in event
     assert stop == 'Stopping: waiting up to 1.5 seconds for running runs (2).'
+
+
+@pytest.mark.parametrize('command', ['worker', 'serve'])
+def test_warnings_and_errors_are_written_to_standard_error(
+    agents_module: Path, invoke: Invoke, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """An operator reads there why a run has failed. What models and tools have written cannot control the terminal."""
+
+    async def fail(*arguments: object, **options: object) -> None:
+        try:
+            raise RuntimeError('The tool wrote \x1b[31m.')
+        except RuntimeError:
+            logging.getLogger('pydantic_deep').exception('The run r failed')
+
+    monkeypatch.setattr(logging.root, 'handlers', [])  # without those of the tests
+    monkeypatch.setattr(f'pydantic_deep.server.{"run_worker" if command == "worker" else command}', fail)
+    result = invoke(command, '--agents', 'fleet:agent', '--store', f'sqlite:///{agents_module}/a.db')
+    assert re.search(r'^\S+ \S+ ERROR pydantic_deep: The run r failed$', result.stderr, re.MULTILINE), result.stderr
+    assert r'RuntimeError: The tool wrote \x1b[31m.' in result.stderr
 
 
 def test_worker_works_on_if_nobody_reads_its_events(

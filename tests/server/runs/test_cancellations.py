@@ -33,7 +33,6 @@ from tests.server.ui.conftest import asked
 pytestmark = pytest.mark.anyio
 
 SETTINGS = ServerSettings(requests_per_second=1000, request_burst=100_000)
-DOOR = ServerSettings(requests_per_second=1000, request_burst=100_000, worker=False)
 
 
 def _answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
@@ -276,6 +275,12 @@ async def _ended(store: SqlStore, run: RunRecord) -> RunRecord:
 
 
 @pytest.fixture
+def slow_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no worker take over runs: the server resumes them when it starts, or on request."""
+    monkeypatch.setattr('pydantic_deep.dispatch._worker.CONFIRM_SECONDS', math.inf)
+
+
+@pytest.fixture
 async def shared() -> AsyncGenerator[SqlStore]:
     """A store whose database others can open."""
     async with open_store(f'memory:{new_id()}') as store:
@@ -283,11 +288,11 @@ async def shared() -> AsyncGenerator[SqlStore]:
 
 
 async def test_server_that_starts_ends_the_cancelled_run_of_a_crashed_process(
-    serve: Serve, shared: SqlStore, agents: Mapping[str, AnyAgent], gate: Gate
+    serve: Serve, shared: SqlStore, agents: Mapping[str, AnyAgent], gate: Gate, slow_worker: None
 ) -> None:
     """A process that crashes before it has read the request loses nothing: the run is ended, and not resumed."""
     run = await _crashed(shared, agents, gate, cancelled=True)
-    async with serve(settings=DOOR, store=shared) as served:
+    async with serve(settings=SETTINGS, store=shared) as served:
         await recover(served.state)
 
     assert (await _ended(shared, run)).state == 'interrupted'
@@ -309,15 +314,15 @@ async def test_run_that_was_resumed_is_cancelled(
     shared: SqlStore,
     agents: Mapping[str, AnyAgent],
     gate: Gate,
-    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
     *,
     by_worker: bool,
 ) -> None:
     """A server that resumes a run on request, or a worker that takes it over, is not the one that began it. It reads the
     request to cancel it, too.
     """
-    if not by_worker:  # which waits for the lock of the crashed process
-        monkeypatch.setattr('pydantic_deep.dispatch._worker.CONFIRM_SECONDS', math.inf)
+    if not by_worker:
+        request.getfixturevalue('slow_worker')
     async with serve(settings=SETTINGS, store=shared) as served, served.client(await served.key('run')) as ada:
         run = await _crashed(shared, agents, gate)
         if not by_worker:
@@ -331,12 +336,12 @@ async def test_run_that_was_resumed_is_cancelled(
 
 
 async def test_run_that_is_resumed_at_the_start_is_cancelled(
-    serve: Serve, shared: SqlStore, agents: Mapping[str, AnyAgent], gate: Gate
+    serve: Serve, shared: SqlStore, agents: Mapping[str, AnyAgent], gate: Gate, slow_worker: None
 ) -> None:
     """A run that a server recovers when it starts can be cancelled."""
     run = await _crashed(shared, agents, gate)
     async with (
-        serve(settings=DOOR, store=shared) as served,
+        serve(settings=SETTINGS, store=shared) as served,
         served.client(await served.key('run')) as ada,
         anyio.create_task_group() as group,
     ):

@@ -17,7 +17,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
 from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep import create_deep_agent
-from pydantic_deep.dispatch import DispatcherUnavailableError, InProcessDispatcher
+from pydantic_deep.dispatch import DispatcherUnavailableError, InProcessDispatcher, submit
 from pydantic_deep.server import AnyAgent, ServerSettings, _dispatcher
 from pydantic_deep.server._lifespan import events_of_ended
 from pydantic_deep.server._turn_task import load_task
@@ -27,12 +27,22 @@ from pydantic_deep.server.runs._event_stream import RESET, log_frames
 from pydantic_deep.server.runs._pool import RunPool
 from pydantic_deep.server.runs._run_log import RunLog
 from pydantic_deep.server.runs._server_run import ServerRun, queued_state
-from pydantic_deep.store import QueuedRunRecord, RunQueue, SqlStore, StoreUnavailableError, new_id, now, open_store
+from pydantic_deep.store import (
+    Commit,
+    QueuedRunRecord,
+    RunQueue,
+    SqlStore,
+    StoreUnavailableError,
+    new_id,
+    now,
+    open_store,
+)
 from pydantic_deep.streaming import EndEvent, EventGroup, Frame, StartEvent, StreamEvent, encode_entry, frame_of
 from pydantic_deep.testing import Answer, ScriptedModel, call
+from pydantic_deep.versions import TurnOptions, VersionedAgent
 from tests.server.conftest import Client, Gate, Serve, Served, frames_in
 from tests.server.mcp.conftest import over_http
-from tests.server.test_lifespan import store_orphan
+from tests.server.test_lifespan import running, store_orphan
 
 pytestmark = pytest.mark.anyio
 
@@ -625,6 +635,33 @@ async def test_server_with_a_dispatcher_queues_its_runs(serve: Serve, monkeypatc
     end = events[-1]
     assert isinstance(end, EndEvent)
     assert (end.status, end.output, end.version_id) == ('complete', 'You said: Hi', turn.json()['version_id'])
+
+
+async def test_server_with_a_dispatcher_continues_its_runs_with_their_events_after_a_crash(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its worker continues them, and writes their events, so that clients of all servers can read them as they occur."""
+
+    @asynccontextmanager
+    async def open_in_process(url: str) -> AsyncGenerator[InProcessDispatcher]:
+        yield InProcessDispatcher()
+
+    monkeypatch.setattr(_dispatcher, 'open_dispatcher', open_in_process)
+    monkeypatch.setattr('pydantic_deep.dispatch._worker.CONFIRM_SECONDS', 0)
+    settings = ServerSettings(requests_per_second=1000, request_burst=100_000, dispatcher='temporal://x:1/default')
+    async with open_store(f'memory:{new_id()}') as store:
+        async with open_store(store.url) as crashed:
+            agent = VersionedAgent(create_deep_agent(ScriptedModel(), name='analyst'), crashed)
+            root = await agent.create(metadata={'server.owner': 'ada'})
+            run = await submit(root, TurnOptions(prompt='Hello'), crashed)
+            await crashed.commit(Commit(runs=[running(root.record)._replace(id=run.run_id)]))
+            assert await crashed.queue.claim(run.run_id) is not None
+        async with serve(settings=settings, store=store) as served, served.client(await served.key()) as client:
+            events = frames_in((await client.get(f'/api/runs/{run.run_id}/events')).content)
+        known = await store.queue.get(run.run_id)
+    assert known is not None
+    assert (events[-1].event, known.state, known.epoch) == ('end', 'ended', 2)
+    assert known.position > 0
 
 
 async def test_other_versions_of_the_conversation_are_not_busy(fleet: Fleet) -> None:
