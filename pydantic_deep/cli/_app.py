@@ -76,7 +76,7 @@ from pydantic_deep.cli.commands._worker import worker_app
 from pydantic_deep.cli.history._pending import find_resumable
 from pydantic_deep.cli.history._revisions import Revisions
 from pydantic_deep.cli.history._store import choose_store, open_chosen_store
-from pydantic_deep.cli.render._next_command import forget_options
+from pydantic_deep.cli.render._next_command import keep_options
 from pydantic_deep.cli.terminal._deferred_warnings import deferred_warnings
 from pydantic_deep.cli.turn._failures import EXIT_CODES
 from pydantic_deep.cli.turn._runtime import create_runtime
@@ -169,7 +169,7 @@ def _root(
     ] = False,
 ) -> None:
     """Run a deep agent in a directory: it plans with todos, and reads, searches, writes and edits files there."""
-    context.call_on_close(forget_options)
+    keep_options(context)
 
 
 @app.command(

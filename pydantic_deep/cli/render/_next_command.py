@@ -13,19 +13,20 @@ ValueT = TypeVar('ValueT', str | None, Path)
 
 _RUNS_AGENT: Final = frozenset({'run', 'resume'})
 
-_given: ContextVar[dict[str, str]] = ContextVar('_given', default={})  # noqa: B039 - never changed in place
+_given: ContextVar[dict[str, str] | None] = ContextVar('_given', default=None)
 
 
-def forget_options() -> None:
-    """Forget the options when a command ends."""
+def keep_options(context: typer.Context) -> None:
+    """Keep the options of a command while it runs. `context` is that of the command line."""
     _given.set({})
+    context.call_on_close(lambda: _given.set(None))
 
 
 def keep_option(context: typer.Context, param: typer.CallbackParam, value: ValueT) -> ValueT:
     """Keep the value of an option for `next_command`, if it was given: configuration applies to the next command too."""
-    source = context.get_parameter_source(param.name or '')
-    if source is not None and source.name == 'COMMANDLINE':
-        _given.set({**_given.get(), param.opts[0]: str(value)})
+    given, source = _given.get(), context.get_parameter_source(param.name or '')
+    if given is not None and source is not None and source.name == 'COMMANDLINE':
+        given[param.opts[0]] = str(value)
     return value
 
 
@@ -33,7 +34,7 @@ def next_command(name: str, *words: str) -> str:
     """Return a command line, with the given options of the running command that decide what it works on."""
     options = [
         f'{option} {shlex.quote(value)}'
-        for option, value in _given.get().items()
+        for option, value in (_given.get() or {}).items()
         if option != '--agent' or name in _RUNS_AGENT
     ]
     return ' '.join(['pydantic-deep', name, *words, *options])

@@ -45,7 +45,7 @@ def test_agent_remembers_in_the_next_conversation(invoke: Invoke) -> None:
 def test_configuration_switches_the_memory_on(invoke: Invoke, work: Path) -> None:
     """The key `memory` is the option for every turn, and `--no-memory` leaves it out of one."""
     (work / 'pydantic-deep.toml').write_text('memory = true')
-    assert '  memory: True\n' in invoke('config', 'trust', '--yes').stdout
+    assert '  memory: true\n' in invoke('config', 'trust', '--yes').stdout
     assert 'write_memory' in tools_of(remember(invoke, options=()))
     assert 'write_memory' not in tools_of(remember(invoke, options=('--no-memory',)))
 

@@ -87,7 +87,7 @@ def test_question_about_a_project_shows_that_it_uses_the_web(work: Path, invoke:
     """Before a project is trusted, the web and the domains that need no approval are shown."""
     (work / 'pydantic-deep.toml').write_text('web = true\n[rules]\nweb_fetch = {allow = ["python.org"]}\n')
     shown = invoke('config', 'trust', '--yes').stdout
-    assert '  web: True\n' in shown
+    assert '  web: true\n' in shown
     assert "rule for web_fetch: runs WITHOUT APPROVAL if it matches ['python.org']" in shown
 
 
