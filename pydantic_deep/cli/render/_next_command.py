@@ -9,6 +9,9 @@ from typing import Final, TypeVar
 
 import typer
 
+from pydantic_deep._text.escapes import visible
+from pydantic_deep.audit import redact
+
 ValueT = TypeVar('ValueT', str | None, Path)
 
 _RUNS_AGENT: Final = frozenset({'run', 'resume'})
@@ -31,9 +34,12 @@ def keep_option(context: typer.Context, param: typer.CallbackParam, value: Value
 
 
 def next_command(name: str, *words: str) -> str:
-    """Return a command line, with the given options of the running command that decide what it works on."""
+    """Return a command line, with the given options of the running command that decide what it works on.
+
+    Passwords in them, such as that of a store, are redacted, and control characters escaped.
+    """
     options = [
-        f'{option} {shlex.quote(value)}'
+        f'{option} {shlex.quote(visible(str(redact(value)), one_line=True))}'
         for option, value in (_given.get() or {}).items()
         if option != '--agent' or name in _RUNS_AGENT
     ]

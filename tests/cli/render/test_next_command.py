@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from contextvars import copy_context
 from pathlib import Path
 
 import pytest
 from typer.testing import Result
 
+from pydantic_deep.cli.render._next_command import _given, next_command  # pyright: ignore[reportPrivateUsage]
 from pydantic_deep.testing import ScriptedModel, call
 
 Invoke = Callable[..., Result]
@@ -38,3 +40,13 @@ def test_options_of_variables_are_not_repeated(invoke: Invoke, tmp_path: Path, m
     monkeypatch.setenv('PYDANTIC_DEEP_STORE', f'sqlite:///{tmp_path}/variable.db')
     paused = invoke('run', 'Go', '--approvals=pause', model=ScriptedModel(WRITE))
     assert len(suggested(paused, 'resume')) == 2
+
+
+def test_password_of_the_store_is_not_shown() -> None:
+    """The URL of a store may contain a password, and the name of a directory characters that control the terminal."""
+    given = {'--store': 'postgresql://ann:s3cret@db.example/agents', '--dir': 'a\x1b[31mb'}
+    context = copy_context()
+    context.run(_given.set, given)
+    assert context.run(next_command, 'resume', 'abcd') == (
+        r"pydantic-deep resume abcd --store 'postgresql://ann:[redacted: password]@db.example/agents' --dir 'a\x1b[31mb'"
+    )
