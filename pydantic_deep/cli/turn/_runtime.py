@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -210,7 +211,9 @@ def create_runtime(
     """
     if settings.agent != own_agent:
         raise InvalidAgentsError(
-            f'The turn ran with your agent {settings.agent!r}. Add `--agent {settings.agent}`; in `evals`, `--agents`.'
+            # The settings come from the store, so others may have written what a person is about to paste into a shell.
+            f'The turn ran with your agent {settings.agent!r}. Add `--agent {shlex.quote(str(settings.agent))}`; in `evals`, '
+            '`--agents`.'
             if own_agent is None
             else f'The turn ran with {_shown(settings.agent)}, and not with {own_agent!r}, which --agent names.'
         )

@@ -10,6 +10,10 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
+from pydantic_deep._agent_imports import InvalidAgentsError
+from pydantic_deep.cli._environment import Environment
+from pydantic_deep.cli.approvals._policy import ApprovalMode
+from pydantic_deep.cli.turn._runtime import Settings, create_runtime
 from pydantic_deep.testing import ScriptedModel
 
 Invoke = Callable[..., Result]
@@ -171,3 +175,10 @@ def test_chat_takes_the_agent(invoke: Invoke) -> None:
 def test_agent_that_cannot_be_used_is_reported(invoke: Invoke, reference: str, code: int, message: str) -> None:
     result = invoke('run', 'Bill', '--agent', reference)
     assert (result.exit_code, message in result.stderr) == (code, True), result.stderr
+
+
+def test_agent_of_the_store_is_quoted_in_the_suggested_option(work: Path) -> None:
+    """The settings of a version may be those of another writer of the store, and a person pastes what is suggested."""
+    settings = Settings(directory=str(work), model=None, agent='firm:asking; echo')
+    with pytest.raises(InvalidAgentsError, match=r"Add `--agent 'firm:asking; echo'`; in `evals`, `--agents`\."):
+        create_runtime(Environment(), settings, approvals=ApprovalMode.ask)
