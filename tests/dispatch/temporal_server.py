@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import subprocess
 import sys
 from collections.abc import Generator
@@ -16,15 +15,15 @@ from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
+from tests.store.ports import free_port
+
 
 class TemporalServer:
     def __init__(self, directory: Path, options: tuple[str, ...]) -> None:
         self._directory = directory
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None
-        with socket.socket() as free:
-            free.bind(('127.0.0.1', 0))
-            self.port: int = free.getsockname()[1]
+        self.port = free_port()
 
     async def start(self) -> None:
         program = Path(sys.executable).with_name('temporal')

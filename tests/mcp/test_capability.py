@@ -33,6 +33,7 @@ from pydantic_deep import (
 from pydantic_deep.mcp import McpConfigError, McpServer, McpServers, McpServerStatus, McpToolStatus
 from pydantic_deep.subagents import Subagent
 from pydantic_deep.testing import Answer, ScriptedModel, SeenRequest, Step, call
+from tests.store.ports import free_port
 
 from .conftest import MakeServer
 from .sdk_server import create_server
@@ -448,8 +449,7 @@ async def test_redirects_to_other_servers_are_not_followed() -> None:
 
 async def test_http_server_that_does_not_answer_is_missing() -> None:
     """A connection that is refused is the reason why the server is missing."""
-    with socket.create_server(('127.0.0.1', 0)) as listener:
-        port = listener.getsockname()[1]
+    port = free_port()
     (status,) = await McpServers(servers={'sdk': McpServer(url=f'http://127.0.0.1:{port}/mcp')}).status()
     assert status.error is not None
     assert 'connect' in status.error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 
 from tests.cli.conftest import PATIENCE_SECONDS
 from tests.public_modules import ROOT
+from tests.store.ports import free_port
 
 MODULE = """
 import os
@@ -24,23 +24,11 @@ agents = {'analyst': create_deep_agent(ScriptedModel(then=lambda *_: f'by {os.ge
 """
 
 
-def free_ports() -> int:
-    """Return the first of two free ports."""
-    while True:
-        with socket.create_server(('127.0.0.1', 0)) as first:
-            port = first.getsockname()[1]
-            try:
-                socket.create_server(('127.0.0.1', port + 1)).close()
-            except (OSError, OverflowError):
-                continue
-            return port
-
-
 @pytest.mark.slow
 def test_topology_executes_turns_of_any_server_in_a_worker_until_ctrl_c(tmp_path: Path) -> None:
     (tmp_path / 'topology_house.py').write_text(MODULE)
     program = [sys.executable, str(ROOT / 'scripts/run-topology.py'), 'topology_house:agents', '--workers', '1']
-    command = [*program, '--port', str(free_ports())]
+    command = [*program, '--port', str(free_port(2))]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Generator
@@ -14,6 +13,7 @@ import pytest
 from pydantic_deep.store import Store
 from pydantic_deep.store import open_store as open_at
 from pydantic_deep.store.conformance import OpenStore
+from tests.store.ports import free_port
 from tests.store.s3_server import BUCKET
 
 PROGRAM = Path(__file__).with_name('postgres_server.py')
@@ -64,9 +64,7 @@ def ask_durable_postgres() -> Generator[Ask]:
 @pytest.fixture(scope='session')
 def s3_url(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
     """URL of a bucket of an S3 server shared by all tests that do not stop it, in an environment that leads there."""
-    with socket.socket() as free:
-        free.bind(('127.0.0.1', 0))
-        port = free.getsockname()[1] % 10_000 + 20_000
+    port = free_port(4)
     with running_s3(port, tmp_path_factory.mktemp('s3')), pytest.MonkeyPatch.context() as patch:
         for name, value in s3_environment(port).items():
             patch.setenv(name, value)

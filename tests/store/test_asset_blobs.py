@@ -34,6 +34,7 @@ from pydantic_deep.store.engine import Operation, Statement
 from pydantic_deep.store.object_storage import ObjectStorage
 from pydantic_deep_backends import digest_of
 from tests.store.conftest import running_s3, s3_environment
+from tests.store.ports import free_port
 
 pytestmark = pytest.mark.anyio
 
@@ -453,7 +454,7 @@ async def test_wrong_digest_is_refused_with_blobs_too(store: SqlStore) -> None:
 @pytest.mark.slow
 async def test_server_killed_during_an_upload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is committed. When another server runs, a retry works, and `gc` leaves only blobs with a row."""
-    port = 30_500 + os.getpid() % 1000 * 8
+    port = free_port(8)
     parts = [bytes([number]) * 2**20 for number in range(40)]
     digest = digest_of(b''.join(parts))
     url = f'sqlite:///{tmp_path}/agents.db'

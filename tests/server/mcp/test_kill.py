@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
@@ -30,6 +29,7 @@ from pydantic_deep.store import open_store
 from tests.cli.conftest import PATIENCE_SECONDS
 from tests.server.mcp.conftest import Mode, result_of
 from tests.server.mcp.test_elicitation import Person, filled
+from tests.store.ports import free_port
 
 MODULE = """
 from pathlib import Path
@@ -79,8 +79,7 @@ class Served:
         self._mode: Mode = mode
         self._extensions = extensions
         self._key = ''
-        with socket.create_server(('127.0.0.1', 0)) as listener:
-            self._port = listener.getsockname()[1]
+        self._port = free_port()
         self._variables = {**os.environ, 'PYTHONPATH': str(directory), 'HOME': str(directory)}
 
     async def prepare(self) -> None:

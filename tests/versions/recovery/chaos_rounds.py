@@ -19,7 +19,6 @@ import json
 import os
 import random
 import signal
-import socket
 import sys
 import time
 import traceback
@@ -48,6 +47,7 @@ from pydantic_deep.versions import TurnOptions, VersionedAgent
 from pydantic_deep_backends import digest_of
 from tests.dispatch.temporal_server import running_temporal
 from tests.store.conftest import Ask, running_postgres, running_s3, s3_environment
+from tests.store.ports import free_port
 from tests.store.s3_server import BUCKET
 
 T = TypeVar('T')
@@ -109,7 +109,7 @@ class Fleet:
         self._storage = stack.enter_context(ExitStack())
         self._ask: Ask = stack.enter_context(running_postgres('--release', str(options.release)))
         self.url = self._ask('database')
-        self._port = random.SystemRandom().randint(20_000, 29_000)
+        self._port = free_port(4)
         self._pid = self._start_storage()
         self.blobs = f's3://{BUCKET}/chaos'
         self.dispatcher: str | None = None
@@ -140,8 +140,7 @@ class Fleet:
         return self._storage.enter_context(running_s3(self._port, self._files / 's3'))
 
     def _server(self) -> Node:
-        with socket.create_server(('127.0.0.1', 0)) as free:
-            port = free.getsockname()[1]
+        port = free_port()
         return Node(partial(self._start, ['serve', '--no-worker', '--port', str(port)]), f'http://127.0.0.1:{port}')
 
     def _start(self, arguments: Sequence[str]) -> BaseProcess:
