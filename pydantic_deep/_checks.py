@@ -189,6 +189,33 @@ def check_index(field: str, value: object, *, least: int = 0) -> None:
         raise ValidationError(field, f'it is {_shown(value)}, and must be a whole number from {least} to 2**63 - 1.')
 
 
+def check_object(field: str, value: object, kind: type, advice: str) -> None:
+    """Check that an argument is an object of a class.
+
+    Args:
+        field: The name of the argument.
+        value: The argument.
+        kind: The class.
+        advice: What to pass instead, as a sentence.
+
+    Raises:
+        ValidationError: It is not.
+    """
+    if not isinstance(value, kind):
+        given = type(value).__name__  # not the value, which may be a URL with a password
+        raise ValidationError(field, f'it is of type `{given}`, and must be of type `{kind.__name__}`. {advice}')
+
+
+def check_least(option: str, value: object, least: float, *, or_none: bool = False) -> None:
+    """Check a numeric option of a capability.
+
+    Raises:
+        ValueError: It is not a number, or too small.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least:
+        raise ValueError(f'`{option}` is {_shown(value)}. Use at least {least}{", or `None`" if or_none else ""}.')
+
+
 def check_seconds(field: str, value: object) -> None:
     """Check a duration.
 

@@ -142,9 +142,10 @@ def _given(ctx: RunContext[DeepAgentDeps]) -> DeepAgentDeps | None:
 def _backend_of(deps: DeepAgentDeps) -> BackendProtocol:
     """Return the backend of deps. Raises `UserError` if it is not a backend."""
     backend: object = deps.backend
-    if not hasattr(backend, 'ref'):
+    if isinstance(backend, type) or not hasattr(backend, 'ref'):
+        given = f'the class {backend.__name__}' if isinstance(backend, type) else type(backend).__name__
         raise UserError(
-            f'{type(deps).__name__}.backend is {type(backend).__name__}, which is not a backend. '
+            f'{type(deps).__name__}.backend is {given}, which is not a backend. '
             'Pass `DeepAgentDeps(backend=…)` with a backend such as `LocalBackend(directory)`.'
         )
     return backend

@@ -13,16 +13,31 @@ import pytest
 from pydantic_ai import Agent, BinaryContent
 from pydantic_ai.messages import CachePoint, ModelRequest, TextContent, UserPromptPart
 
-from pydantic_deep import Conversation, DeepAgentDeps, Subagent, VersionedAgent, create_deep_agent, open_store, prompt
-from pydantic_deep.approvals import Approve
+from pydantic_deep import (
+    Conversation,
+    DeepAgentDeps,
+    Deny,
+    Filesystem,
+    ProjectContext,
+    Retries,
+    Subagent,
+    Summarization,
+    VersionedAgent,
+    create_deep_agent,
+    open_store,
+    prompt,
+)
+from pydantic_deep.approvals import Approve, answer_approvals
 from pydantic_deep.audit import AuditRecord, audit_of_run, audit_response
+from pydantic_deep.dispatch import submit
 from pydantic_deep.errors import DeepAgentError, ValidationError
 from pydantic_deep.repository import MemoryRepository, SqlRepository
+from pydantic_deep.repository.sql import open_repository
 from pydantic_deep.server import create_api_key, revoke_api_key
 from pydantic_deep.skills import Skill, Skills
 from pydantic_deep.store import Decision, SqlStore, Store, VersionFilter
 from pydantic_deep.streaming import session_scope, stream_agent
-from pydantic_deep.testing import ScriptedModel
+from pydantic_deep.testing import ScriptedModel, call
 from pydantic_deep.versions import ApprovalInbox
 from pydantic_deep_backends import StateBackend
 
@@ -356,3 +371,115 @@ async def test_grace_of_a_collection_must_be_a_duration(url: str, agent: Agent[A
     async with open_store(url) as store:
         assert await raised(lambda: store.gc(seconds)) == 'grace_seconds'
         assert await raised(lambda: VersionedAgent(agent, store).gc(seconds)) == 'grace_seconds'
+
+
+WRONG_OBJECTS: dict[str, tuple[str, str, str]] = {
+    'agent': ('str', 'AbstractAgent', 'Pass an agent'),
+    'agent of a stream': ('str', 'AbstractAgent', 'Pass an agent'),
+    'store': ('str', 'Store', 'open_store'),
+    'url of a store': ('NoneType', 'str', 'sqlite:///agents.db'),
+    'url of rows': ('PosixPath', 'str', 'sqlite:///agents.db'),
+    'run': ('str', 'TurnOptions', 'advance'),
+    'stream': ('NoneType', 'TurnOptions', 'advance'),
+    'submit': ('str', 'TurnOptions', 'TurnOptions(prompt=prompt)'),
+    'usage limits': ('int', 'UsageLimits', 'UsageLimits(request_limit=10)'),
+    'diff': ('str', 'AgentVersion', 'load(id)'),
+    'diff of files': ('NoneType', 'AgentVersion', 'load(id)'),
+    'merge': ('str', 'AgentVersion', 'load(id)'),
+    'todos': ('str', 'Todo', 'list of `Todo`'),
+    'limits of deps': ('int', 'UsageLimits', 'UsageLimits(request_limit=10)'),
+    'metadata of deps': ('list', 'Mapping', 'dictionary'),
+}
+
+
+@pytest.mark.parametrize('case', WRONG_OBJECTS)
+async def test_object_of_another_type_is_refused_with_advice(agent: Agent[Any, Any], case: str) -> None:
+    """The error names the argument, both types, and what to pass. It does not show the value, which may be a secret."""
+    secret: Any = 'postgresql://ada:secret@host/db'
+    given, wanted, advice = WRONG_OBJECTS[case]
+    values: dict[str, Any] = {'str': secret, 'NoneType': None, 'int': 5, 'list': [], 'PosixPath': Path(secret)}
+    wrong = values[given]
+    async with open_store('memory:') as store:
+        versions = VersionedAgent(agent, store)
+        version = await versions.create()
+
+        async def attempt() -> object:
+            match case:
+                case 'agent':
+                    return VersionedAgent(wrong, store)
+                case 'agent of a stream':
+                    return stream_agent(wrong, 'Hi')
+                case 'store':
+                    return VersionedAgent(agent, wrong)
+                case 'url of a store':
+                    async with open_store(wrong) as opened:
+                        return opened
+                case 'url of rows':
+                    async with open_repository(wrong, AuditRecord) as rows:
+                        return rows
+                case 'run':
+                    return await version.run(wrong)
+                case 'stream':
+                    return version.stream(wrong)
+                case 'submit':
+                    return await submit(version, wrong, store)
+                case 'usage limits':
+                    return await version.advance('Hi', usage_limits=wrong)
+                case 'diff':
+                    return await version.diff(wrong)
+                case 'diff of files':
+                    return await version.diff_files(wrong)
+                case 'merge':
+                    return await version.merge(wrong)
+                case 'todos':
+                    return DeepAgentDeps(todos=[wrong])
+                case 'limits of deps':
+                    return DeepAgentDeps(usage_limits=wrong)
+                case _:
+                    return DeepAgentDeps(metadata=wrong)
+
+        with pytest.raises(ValidationError) as caught:
+            await attempt()
+        assert f'it is of type `{given}`, and must be of type `{wanted}`.' in str(caught.value)
+        assert advice in str(caught.value)
+        assert 'secret' not in str(caught.value)
+        assert await versions.count() == 1
+
+
+@pytest.mark.parametrize('wrong', ['yes', ['yes'], 5])
+async def test_answers_must_be_a_mapping(wrong: Any) -> None:
+    """Answers of another type are refused by every entry point, and none is stored."""
+    script = ScriptedModel(call('write_file', path='/a', content='b'), 'Done.')
+    agent = create_deep_agent(script, interrupt_on={'write_file': True})
+    message = r'answers: it is of type `\w+`, and must be of type `Mapping`\. .*`{id: Approve\(\)}`'
+    async with open_store('memory:') as store:
+        paused = await (await VersionedAgent(agent, store).create()).advance('Write.')
+        for attempt in (paused.resume, paused.answer):
+            with pytest.raises(ValidationError, match=message):
+                await attempt(wrong)
+        with pytest.raises(ValidationError, match=message):
+            answer_approvals(paused.deferred_tool_requests, wrong)
+        with pytest.raises(ValidationError, match='usage_limits: it is of type `int`'):
+            await paused.resume({paused.pending[0].id: Approve()}, usage_limits=cast('Any', 5))
+        done = await paused.resume({paused.pending[0].id: Deny('No.')})
+    assert done.output == 'Done.'
+
+
+LIMITS: dict[str, tuple[Callable[..., object], str]] = {
+    'attempts': (Retries, '`attempts` is {}. Use at least 1.'),
+    'max_seconds': (Retries, '`max_seconds` is {}. Use at least 0.'),
+    'max_chars': (ProjectContext, '`max_chars` is {}. Use at least 1.'),
+    'max_catalog_tokens': (partial(Skills, []), '`max_catalog_tokens` is {}. Use at least 50.'),
+    'offload_chars': (Filesystem, '`offload_chars` is {}. Use at least 3000, or `None`.'),
+    'timeout_seconds': (Summarization, '`timeout_seconds` is {}. Pass a number above 0.'),
+}
+
+
+@pytest.mark.parametrize('option', LIMITS)
+@pytest.mark.parametrize('value', ['x', -1, math.nan])
+def test_limits_of_capabilities_must_be_numbers(option: str, value: Any) -> None:
+    """An invalid limit is refused with its name and value when the capability is created."""
+    create, text = LIMITS[option]
+    with pytest.raises(ValueError, match=r'^`') as caught:
+        create(**{option: value})
+    assert str(caught.value).translate(str.maketrans('', '', '\'"')) == text.format(value)

@@ -13,6 +13,7 @@ from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import ToolCallPart, ToolReturn
 from pydantic_core import from_json
 
+from pydantic_deep._checks import check_object
 from pydantic_deep._messages.call_ids import nested_call_id
 from pydantic_deep._messages.deferred_metadata import (
     KEY,
@@ -94,6 +95,7 @@ def check_decisions(output: object, decisions: Mapping[str, Decision]) -> Deferr
         raise NothingPendingError(
             f'Nothing is pending in this {type(output).__name__}. Pass the `DeferredToolRequests` that a run returned.'
         )
+    check_object('answers', decisions, Mapping, 'Pass the answers by the ids of the calls: `{id: Approve()}`.')
     for id, decision in decisions.items():
         _check(id, decision, pending)
     return output

@@ -6,7 +6,7 @@ import json
 import logging
 from typing import Any
 
-from pydantic_deep._checks import MAX_INTEGER, check_index, check_names
+from pydantic_deep._checks import MAX_INTEGER, check_index, check_names, check_object
 from pydantic_deep.store import QueuedRunRecord, SqlStore, new_id, now
 from pydantic_deep.versions import AgentVersion, ApprovalsPendingError, TurnOptions, VersionedConversation
 
@@ -63,6 +63,7 @@ async def submit(
     """
     check_names(account=account, key_id=key_id, session_id=session_id)
     check_index('priority', priority, least=-MAX_INTEGER)
+    check_object('options', options, TurnOptions, 'For a prompt, pass `TurnOptions(prompt=prompt)`.')
     prompt, dumped = options.dump()
     document = json.loads(dumped)
     if session_id is not None:

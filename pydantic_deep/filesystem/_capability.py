@@ -12,6 +12,7 @@ from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import ModelMessage, ToolCallPart, UserPromptPart
 from pydantic_ai.workspaces import WorkspaceError
 
+from pydantic_deep._checks import check_least
 from pydantic_deep._messages.deferred_metadata import Preview
 from pydantic_deep._messages.half_characters import join_halves
 from pydantic_deep._messages.headings import FILES_HEADING, UPLOADS_HEADING
@@ -101,10 +102,8 @@ class Filesystem(AbstractCapability[object]):
     _cached_files: tuple[object, Files] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.offload_chars is not None and self.offload_chars < HEAD_CHARS + TAIL_CHARS:
-            raise ValueError(
-                f'`offload_chars` is {self.offload_chars}. Use at least {HEAD_CHARS + TAIL_CHARS}, or `None`.'
-            )
+        if self.offload_chars is not None:
+            check_least('offload_chars', self.offload_chars, HEAD_CHARS + TAIL_CHARS, or_none=True)
         if self.protected is not None:
             self.protected = check_patterns(self.protected)
         self._run = RunState(offload=StateBackend(), offload_chars=self.offload_chars)

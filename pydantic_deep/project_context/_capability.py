@@ -13,6 +13,7 @@ from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import ModelMessage
 
+from pydantic_deep._checks import check_least
 from pydantic_deep._messages.headings import PROJECT_HEADING
 from pydantic_deep._messages.notice import Notice, first_requests, last_noticed
 from pydantic_deep._messages.summary_metadata import CarriedOver, carried_state
@@ -69,8 +70,7 @@ class ProjectContext(AbstractCapability[object]):
             raise TypeError(f'`filenames` is {self.filenames!r}. Pass a sequence: `[{self.filenames!r}]`.')
         if not self.filenames or any(not name or '/' in name or '\\' in name for name in self.filenames):
             raise ValueError(f'`filenames` is {self.filenames!r}. Pass names of files, without directories.')
-        if self.max_chars < 1:
-            raise ValueError(f'`max_chars` is {self.max_chars}. Use at least 1.')
+        check_least('max_chars', self.max_chars, 1)
 
     async def for_run(self, ctx: RunContext[object]) -> ProjectContext:
         """Return an instance for this run, which knows what its history contains."""

@@ -16,6 +16,7 @@ from pydantic_ai.models import Model
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.usage import RequestUsage
 
+from pydantic_deep._checks import check_least
 from pydantic_deep._requests.canned_stream import CannedModel
 from pydantic_deep.extensions import SupportsBilledAttempts, find_capabilities
 
@@ -72,10 +73,8 @@ class Retries(AbstractCapability[object]):
         Raises:
             ValueError: A limit is too small.
         """
-        if self.attempts < 1:
-            raise ValueError(f'`attempts` is {self.attempts}. Use at least 1.')
-        if self.max_seconds < 0:
-            raise ValueError(f'`max_seconds` is {self.max_seconds}. Use at least 0.')
+        check_least('attempts', self.attempts, 1)
+        check_least('max_seconds', self.max_seconds, 0)
         if isinstance(self.finish_reason_from, str):
             raise ValueError(f"`finish_reason_from` is {self.finish_reason_from!r}. Pass a set: `{{'openai'}}`.")
 

@@ -14,6 +14,7 @@ from pydantic_ai.capabilities import AbstractCapability, ValidatedToolArgs
 from pydantic_ai.exceptions import ModelRetry, ToolFailed, UserError
 from pydantic_ai.messages import ModelMessage, ToolCallPart
 
+from pydantic_deep._checks import check_least
 from pydantic_deep._messages.deferred_metadata import Preview
 from pydantic_deep._messages.grants import Grant, commands_of, is_granted
 from pydantic_deep._messages.loaded_skills import loaded_skill
@@ -95,8 +96,7 @@ class Skills(AbstractCapability[object]):
     def __post_init__(self) -> None:
         if isinstance(self.skills, (str, os.PathLike)):
             raise TypeError(f'`skills` is {self.skills!r}. Pass a sequence: `[{str(self.skills)!r}]`.')
-        if self.max_catalog_tokens < MIN_CATALOG_TOKENS:
-            raise ValueError(f'`max_catalog_tokens` is {self.max_catalog_tokens}. Use at least {MIN_CATALOG_TOKENS}.')
+        check_least('max_catalog_tokens', self.max_catalog_tokens, MIN_CATALOG_TOKENS)
         directories, skills, in_backend = sort_sources(self.skills)
         self._in_backend = tuple(in_backend)
         self._library = Library(directories=directories, skills=skills, max_catalog_tokens=self.max_catalog_tokens)

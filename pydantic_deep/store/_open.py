@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final, cast
 
-from pydantic_deep._checks import check_seconds
+from pydantic_deep._checks import check_object, check_seconds
 
 from ._backups import restore_backup
 from ._blob_store import BlobStore
@@ -117,6 +117,7 @@ async def open_engine(
         read_only: Whether to refuse writes.
         wait_seconds: As for `open_store`.
     """
+    check_object('url', url, str, _FORMS)
     scheme, colon, rest = url.partition(':')
     if scheme == 'memory' and colon and '/' not in rest:
         from .memory import MemoryEngine

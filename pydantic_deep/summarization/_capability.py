@@ -132,7 +132,7 @@ class Summarization(AbstractCapability[object]):
                 f"`summarizer` is {self.summarizer!r}. Pass a model, its name, `'provider'`, an async function, or remove "
                 'it.'
             )
-        if not self.timeout_seconds > 0:
+        if not isinstance(cast('object', self.timeout_seconds), int | float) or not self.timeout_seconds > 0:
             raise ValueError(f'`timeout_seconds` is {self.timeout_seconds!r}. Pass a number above 0.')
 
     @property

@@ -13,7 +13,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import UsageLimits
 from typing_extensions import Unpack
 
-from pydantic_deep._checks import check_names, check_prompt
+from pydantic_deep._checks import check_names, check_object, check_prompt
 from pydantic_deep.agent import literal_instructions
 from pydantic_deep.approvals import Decision
 from pydantic_deep.store import Commit, VersionFilter, VersionRecord, new_id, now
@@ -232,6 +232,7 @@ class AgentVersion(VersionContent[DepsT, OutputT]):
         return TurnStream(self._session, self._request(options))
 
     def _request(self, options: TurnOptions) -> TurnRequest:
+        check_object('options', options, TurnOptions, 'To run a turn with a prompt, call `advance(prompt)`.')
         if options.prompt is not None and self.state == 'awaiting_approval':
             raise ApprovalsPendingError(self.id, [pending.id for pending in self.pending])
         return turn_request(self.record, options, self.backend)
@@ -386,6 +387,7 @@ class AgentVersion(VersionContent[DepsT, OutputT]):
             InvalidMergeChoiceError: A path of `choices` has no conflict. Nothing is stored.
             NoCommonVersionError: The versions have no common ancestor.
         """
+        self._check_version(other)
         merged = await merge_versions(self._session, self.record, other.record, choices)
         return await load_handle(self._session, merged, self.backend)
 

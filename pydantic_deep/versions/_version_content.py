@@ -18,7 +18,7 @@ from pydantic_ai.models import Model
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RunUsage
 
-from pydantic_deep._checks import check_index
+from pydantic_deep._checks import check_index, check_object
 from pydantic_deep._messages.usage_json import load_usage
 from pydantic_deep.approvals import PendingApproval, pending_approvals
 from pydantic_deep.deps import Upload
@@ -264,6 +264,7 @@ class VersionContent(Generic[DepsT, OutputT]):
 
     async def diff(self, other: Self) -> VersionDiff:
         """Return the differences from this version to `other`: messages, files as unified diffs, todos, usage."""
+        self._check_version(other)
         old, old_ids = await load_history(self._session.store, self.record)
         new, new_ids = await load_history(self._session.store, other.record)
         common = next(
@@ -282,6 +283,7 @@ class VersionContent(Generic[DepsT, OutputT]):
 
     async def diff_files(self, other: Self) -> list[FileDiff]:
         """Return the files that differ in `other`, as unified diffs. Unlike `diff`, this reads no messages."""
+        self._check_version(other)
         return await diff_files(await self.file_tree(), await other.file_tree(), self._session.store.read_asset)
 
     async def files(self) -> BackendProtocol:
@@ -331,6 +333,9 @@ class VersionContent(Generic[DepsT, OutputT]):
         records = {record.run_id: record for record in records}.values()
         run_ids = [run_id for record in records for run_id in await attempt_ids(store, record)]
         return await load_subagents(store, list(dict.fromkeys(run_ids)))
+
+    def _check_version(self, other: object) -> None:
+        check_object('other', other, type(self), 'Load a version by its id: `await versioned_agent.load(id)`.')
 
     async def replay(self, *, run_tools: bool = False, model: Model | None = None) -> Replay:
         """Run its turn again with the recorded responses and results, without calling a model.

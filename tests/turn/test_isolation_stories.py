@@ -263,11 +263,12 @@ async def test_deps_need_only_the_attributes() -> None:
     assert deps.todos == [Todo(content='c', status='pending')]
 
 
-@pytest.mark.parametrize('backend', ['work', Path('work'), None])
+@pytest.mark.parametrize('backend', ['work', Path('work'), None, StateBackend])
 async def test_invalid_backend_is_refused_before_the_first_request(backend: object) -> None:
     model = ScriptedModel('done')
     deps = DeepAgentDeps(backend=backend)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(UserError, match=f'{type(backend).__name__}, which is not a backend'):
+    name = f'the class {backend.__name__}' if isinstance(backend, type) else type(backend).__name__
+    with pytest.raises(UserError, match=f'{name}, which is not a backend'):
         await create_deep_agent(model).run('go', deps=deps)
     assert model.requests == []
 
