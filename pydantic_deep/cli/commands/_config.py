@@ -18,7 +18,7 @@ from pydantic_deep.cli.configuration._files import Project, read_project
 from pydantic_deep.cli.configuration._schema import ConfigurationError
 from pydantic_deep.cli.configuration._trust import ask_trust, describe_project, trust_store
 from pydantic_deep.cli.render._mcp_servers import render_mcp_servers
-from pydantic_deep.cli.render._tables import create_table
+from pydantic_deep.cli.render._tables import create_table, print_table
 from pydantic_deep.cli.render._terminal_text import escape_invisible
 from pydantic_deep.cli.render._wrapping import print_lines
 from pydantic_deep.cli.turn._runtime import open_mcp_servers
@@ -83,7 +83,7 @@ def _config(
     for setting in report.settings:
         cells = (setting.key, setting.value or '', setting.source)
         table.add_row(*(Text(escape_invisible(cell), overflow='fold') for cell in cells))
-    Console().print(table)
+    print_table(Console(), table)
     if report.untrusted:
         typer.echo(
             escape_invisible(

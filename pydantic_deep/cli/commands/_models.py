@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pydantic_deep.cli._environment import Environment
-from pydantic_deep.cli.render._tables import create_table
+from pydantic_deep.cli.render._tables import create_table, print_table
 from pydantic_deep.cli.turn._providers import ProviderState, list_providers
 
 from ._options import MODEL_HELP, print_document
@@ -48,7 +48,7 @@ def _models(
     elif provider:
         typer.echo('\n'.join(model for state in chosen for model in state.models))
     else:
-        Console().print(_render_table(chosen))
+        print_table(Console(), _render_table(chosen))
 
 
 def _render_table(states: Sequence[ProviderState]) -> Table:

@@ -25,7 +25,7 @@ from pydantic_deep.cli.configuration._served_configuration import (
     print_ignored,
 )
 from pydantic_deep.cli.history._store import choose_store, open_chosen_store, store_label
-from pydantic_deep.cli.render._tables import create_table
+from pydantic_deep.cli.render._tables import create_table, print_table
 from pydantic_deep.cli.render._terminal_text import escape_invisible
 from pydantic_deep.cli.turn._served_agents import with_configuration
 
@@ -259,7 +259,7 @@ def _list(
         ]
         print_document(rows)
     elif keys:
-        Console().print(_render_keys(keys))
+        print_table(Console(), _render_keys(keys))
     else:
         typer.echo(hint, err=True)
 

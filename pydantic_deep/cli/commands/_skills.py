@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pydantic_deep.cli._environment import Environment
-from pydantic_deep.cli.render._tables import create_table
+from pydantic_deep.cli.render._tables import create_table, print_table
 from pydantic_deep.cli.render._terminal_text import escape_invisible, first_line_of_prose
 from pydantic_deep.skills import (
     BUNDLED_SKILLS,
@@ -138,7 +138,7 @@ def _list(
     if json:
         print_document(_skill_documents(listed))
     else:
-        Console().print(render_skill_table(listed))
+        print_table(Console(), render_skill_table(listed))
     _print_diagnostics(diagnostics)
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from pydantic_deep.cli._environment import Environment
-from pydantic_deep.cli.render._tables import create_table
+from pydantic_deep.cli.render._tables import create_table, print_table
 from pydantic_deep.cli.render._terminal_text import escape_invisible
 from pydantic_deep.repository import RowNotFoundError
 
@@ -196,4 +196,4 @@ def _print_table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
     for row in rows:
         table.add_row(*(Text(escape_invisible(cell), overflow='fold') for cell in row))
     table.columns[0].no_wrap = True  # so that it can be copied
-    Console().print(table)
+    print_table(Console(), table)

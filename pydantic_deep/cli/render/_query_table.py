@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, cast
 
 from pydantic import JsonValue
 from rich.console import Console
-from rich.measure import Measurement
-from rich.table import Table as RichTable
 from rich.text import Text
 
+from ._tables import create_table, print_table
 from ._terminal_text import escape_invisible
 
 if TYPE_CHECKING:
@@ -35,22 +34,13 @@ def render_table(console: Console, table: Table) -> None:
 
 def _print_rows(console: Console, table: Table, names: Sequence[str]) -> None:
     """Print a table with at least one row."""
-    drawn = RichTable(*names, box=None, pad_edge=False, header_style='bold')
+    drawn = create_table(*names)
     for column, values in zip(drawn.columns, zip(*table.rows, strict=True), strict=True):
-        column.overflow = 'fold'
         if {type(value) for value in values if value is not None} in ({int}, {float}, {int, float}):
             column.justify = 'right'
     for row in table.rows:
         drawn.add_row(*(_cell(value) for value in row))
-    if console.is_terminal:
-        console.print(drawn)
-        return
-    width = Measurement.get(console, console.options.update(max_width=1_000_000), drawn).maximum
-    wide = Console(width=max(1, width))
-    with wide.capture() as captured:
-        wide.print(drawn)
-    for line in captured.get().splitlines():
-        console.print(Text(line.rstrip()), soft_wrap=True)
+    print_table(console, drawn)
 
 
 def _cell(value: object) -> Text:
