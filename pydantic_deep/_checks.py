@@ -32,6 +32,12 @@ _LEAST: Final[Mapping[str, float]] = {
 _WHOLE: Final = frozenset({'top_k', 'max_tokens', 'seed'})
 """Settings that are integers."""
 
+CREATE_AGENT: Final = 'Pass an agent, such as that of `create_deep_agent()`.'
+"""What to do if an argument should be an agent."""
+
+OPEN_STORE: Final = 'Open one: `async with open_store(url) as store:`.'
+"""What to do if an argument should be a store."""
+
 _SHOWN_CHARS: Final = 80
 """Maximum length of an invalid value in an error, in characters."""
 
@@ -189,21 +195,22 @@ def check_index(field: str, value: object, *, least: int = 0) -> None:
         raise ValidationError(field, f'it is {_shown(value)}, and must be a whole number from {least} to 2**63 - 1.')
 
 
-def check_object(field: str, value: object, kind: type, advice: str) -> None:
-    """Check that an argument is an object of a class.
+def check_object(field: str, value: object, kinds: type | tuple[type, ...], advice: str) -> None:
+    """Check that an argument is an object of one of some classes.
 
     Args:
         field: The name of the argument.
         value: The argument.
-        kind: The class.
+        kinds: The class, or the classes.
         advice: What to pass instead, as a sentence.
 
     Raises:
         ValidationError: It is not.
     """
-    if not isinstance(value, kind):
+    if not isinstance(value, kinds):
+        wanted = ' or '.join(f'`{kind.__name__}`' for kind in (kinds if isinstance(kinds, tuple) else (kinds,)))
         given = type(value).__name__  # not the value, which may be a URL with a password
-        raise ValidationError(field, f'it is of type `{given}`, and must be of type `{kind.__name__}`. {advice}')
+        raise ValidationError(field, f'it is of type `{given}`, and must be of type {wanted}. {advice}')
 
 
 def check_least(option: str, value: object, least: float, *, or_none: bool = False) -> None:

@@ -29,11 +29,11 @@ from pydantic_deep import (
 )
 from pydantic_deep.approvals import Approve, answer_approvals
 from pydantic_deep.audit import AuditRecord, audit_of_run, audit_response
-from pydantic_deep.dispatch import submit
+from pydantic_deep.dispatch import Worker, submit
 from pydantic_deep.errors import DeepAgentError, ValidationError
 from pydantic_deep.repository import MemoryRepository, SqlRepository
 from pydantic_deep.repository.sql import open_repository
-from pydantic_deep.server import create_api_key, revoke_api_key
+from pydantic_deep.server import create_api_key, create_app, revoke_api_key, run_worker
 from pydantic_deep.skills import Skill, Skills
 from pydantic_deep.store import Decision, SqlStore, Store, VersionFilter
 from pydantic_deep.streaming import session_scope, stream_agent
@@ -377,6 +377,17 @@ WRONG_OBJECTS: dict[str, tuple[str, str, str]] = {
     'agent': ('str', 'AbstractAgent', 'Pass an agent'),
     'agent of a stream': ('str', 'AbstractAgent', 'Pass an agent'),
     'store': ('str', 'Store', 'open_store'),
+    'agent of a prompt': ('list', 'AbstractAgent` or `VersionedAgent` or `Model` or `str', 'Pass an agent'),
+    'store of a prompt': ('str', 'Store', 'open_store'),
+    'store of an inbox': ('str', 'Store', 'open_store'),
+    'agents of a server': ('str', 'Mapping', '{"analyst": agent}'),
+    'agent of a server': ('str', 'AbstractAgent` or `VersionedAgent', 'Pass an agent'),
+    'store of a server': ('str', 'Store', 'open_store'),
+    'settings of a server': ('str', 'ServerSettings', 'ServerSettings(port=8000)'),
+    'agents of a worker': ('str', 'Mapping', 'VersionedAgent(agent, store)'),
+    'agent of a worker': ('str', 'VersionedAgent', 'VersionedAgent(agent, store)'),
+    'store of a worker': ('str', 'SqlStore', 'open_store'),
+    'settings of a worker': ('list', 'ServerSettings', 'ServerSettings(work_dir="files")'),
     'url of a store': ('NoneType', 'str', 'sqlite:///agents.db'),
     'url of rows': ('PosixPath', 'str', 'sqlite:///agents.db'),
     'run': ('str', 'TurnOptions', 'advance'),
@@ -411,6 +422,28 @@ async def test_object_of_another_type_is_refused_with_advice(agent: Agent[Any, A
                     return stream_agent(wrong, 'Hi')
                 case 'store':
                     return VersionedAgent(agent, wrong)
+                case 'agent of a prompt':
+                    return prompt(wrong)
+                case 'store of a prompt':
+                    return prompt(agent, store=wrong)
+                case 'store of an inbox':
+                    return ApprovalInbox(wrong)
+                case 'agents of a server':
+                    return create_app(wrong, store)
+                case 'agent of a server':
+                    return create_app({'analyst': wrong}, store)
+                case 'store of a server':
+                    return create_app({'analyst': agent}, wrong)
+                case 'settings of a server':
+                    return create_app({'analyst': agent}, store, wrong)
+                case 'agents of a worker':
+                    return Worker(wrong, store)
+                case 'agent of a worker':
+                    return Worker({'analyst': wrong}, store)
+                case 'store of a worker':
+                    return Worker({'analyst': versions}, wrong)
+                case 'settings of a worker':
+                    return await run_worker({'analyst': agent}, store, wrong)
                 case 'url of a store':
                     async with open_store(wrong) as opened:
                         return opened
@@ -483,3 +516,9 @@ def test_limits_of_capabilities_must_be_numbers(option: str, value: Any) -> None
     with pytest.raises(ValueError, match=r'^`') as caught:
         create(**{option: value})
     assert str(caught.value).translate(str.maketrans('', '', '\'"')) == text.format(value)
+
+
+@pytest.mark.parametrize('model', ['AuditRecord', dict, None])
+def test_rows_need_a_pydantic_model(model: Any) -> None:
+    with pytest.raises(TypeError, match=r'`model` is .*\. Pass a pydantic model: a subclass of `BaseModel`\.'):
+        MemoryRepository(model)

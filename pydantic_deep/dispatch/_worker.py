@@ -13,7 +13,7 @@ import anyio
 from anyio.abc import TaskGroup, TaskStatus
 from pydantic_ai import CancellationToken
 
-from pydantic_deep._checks import check_index, check_seconds
+from pydantic_deep._checks import OPEN_STORE, check_index, check_object, check_seconds
 from pydantic_deep._session_id import session_scope
 from pydantic_deep.store import (
     QueuedRunRecord,
@@ -142,7 +142,10 @@ class Worker:
         check_seconds('retention_seconds', retention_seconds)
         if drain_seconds != math.inf:
             check_seconds('drain_seconds', drain_seconds)
+        check_object('store', store, SqlStore, OPEN_STORE)
+        check_object('agents', agents, Mapping, 'Pass names with agents: `{"analyst": VersionedAgent(agent, store)}`.')
         for name, agent in agents.items():
+            check_object('agents', agent, VersionedAgent, 'Pass `VersionedAgent(agent, store)`.')
             if agent.store is not store:
                 raise ValueError(
                     f'The agent {name!r} has the store {agent.store.url!r}, and the worker {store.url!r}. Pass one object to '

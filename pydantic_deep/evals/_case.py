@@ -220,12 +220,13 @@ def write_case(case: TurnCase, directory: Path, *, allow_secrets: bool = False) 
     return folder
 
 
-def read_case(folder: Path) -> TurnCase:
+def read_case(folder: str | Path) -> TurnCase:
     """Read a case from its folder.
 
     Raises:
         CaseFormatError: The folder is not a case, or this release cannot read it.
     """
+    folder = Path(folder)
     described, has_recording = _load(folder / 'case.json'), (folder / 'recording.json').exists()
     recording = _load(folder / 'recording.json') if has_recording else {}
     files, executables = _read_files(folder / 'files')
@@ -260,12 +261,13 @@ def read_case(folder: Path) -> TurnCase:
         raise CaseFormatError(folder, str(error)) from error
 
 
-def read_cases(directory: Path) -> list[TurnCase]:
+def read_cases(directory: str | Path) -> list[TurnCase]:
     """Read the cases of a directory, sorted by name, or the one case if the directory is its folder.
 
     Raises:
         CaseFormatError: The directory has no cases, or one cannot be read.
     """
+    directory = Path(directory)
     found = [directory] if (directory / 'case.json').exists() else sorted(directory.glob('*/case.json'))
     if not found:
         raise CaseFormatError(directory, 'neither it nor a folder in it has a `case.json`.')

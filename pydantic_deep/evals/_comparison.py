@@ -39,7 +39,7 @@ def load_cases(
     Raises:
         CaseFormatError: There are no cases, or one of them or its evaluators cannot be read.
     """
-    cases = read_cases(Path(directory))
+    cases = read_cases(directory)
     specs: dict[str, Any] = {
         'name': Path(directory).resolve().name,
         'cases': [

@@ -47,10 +47,14 @@ class RowModel(Generic[T]):
         fields: Fields for filters and ordering, in addition to the key.
 
     Raises:
+        TypeError: The model is not a pydantic model.
         InvalidFieldError: The model has no such field, or values of its type cannot be compared.
     """
 
     def __init__(self, model: type[T], *, key: str, fields: Collection[str]) -> None:
+        given = cast('object', model)
+        if not isinstance(given, type) or not issubclass(given, BaseModel):
+            raise TypeError(f'`model` is {model!r}. Pass a pydantic model: a subclass of `BaseModel`.')
         self.model = model
         """The pydantic model of the rows."""
         self.key: Column = self._read_key(key)

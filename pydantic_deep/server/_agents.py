@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from pydantic_ai.agent import AbstractAgent, AgentRun, WrapperAgent
 from pydantic_ai.capabilities import AbstractCapability
 
 from pydantic_deep._agent_imports import AnyAgent, InvalidAgentsError
+from pydantic_deep._checks import CREATE_AGENT, OPEN_STORE, check_object
 from pydantic_deep.memory import Memories, VersionedMemory
 from pydantic_deep.store import Store
 from pydantic_deep.versions import VersionedAgent
@@ -29,16 +30,20 @@ def check_agents(agents: Mapping[str, AnyAgent], store: Store) -> None:
     """Validate the agents to serve.
 
     Raises:
+        ValidationError: The agents, one of them, or the store is of another type.
         InvalidAgentsError: There are no agents, a name is invalid, or a versioned agent has another store or name.
     """
+    check_object('agents', agents, Mapping, 'Pass names with agents: `{"analyst": agent}`.')
+    check_object('store', store, Store, OPEN_STORE)
     if not agents:
         raise InvalidAgentsError('There are no agents to serve. Pass at least one: `{"analyst": agent}`.')
     for name, agent in agents.items():
-        if not _NAME.fullmatch(name):
+        if not isinstance(cast('object', name), str) or not _NAME.fullmatch(name):
             raise InvalidAgentsError(
                 f'{name!r} cannot be the name of a served agent, because names are part of URLs. Use at most 64 '
                 'letters, digits, dots, hyphens and underscores, and start with a letter or a digit.'
             )
+        check_object('agents', agent, (AbstractAgent, VersionedAgent), CREATE_AGENT)
         if isinstance(agent, VersionedAgent):
             if agent.store is not store:
                 raise InvalidAgentsError(f'The agent {name!r} has another store. Pass the same store to both.')

@@ -10,6 +10,7 @@ from functools import partial
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
+from pydantic_deep._checks import check_object
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.store import SqlStore
 
@@ -73,6 +74,8 @@ def create_app(
     from .routes._routers import ROUTERS  # half of the import time of the package, which only an application needs
 
     check_agents(agents, store)
+    if settings is not None:
+        check_object('settings', settings, ServerSettings, 'For example, `ServerSettings(port=8000)`.')
     login = create_login(authenticate, login_url, logout_url)
     settings = settings or load_settings()
     metrics = ServerMetrics()

@@ -10,6 +10,7 @@ import anyio
 from anyio.abc import TaskStatus
 from prometheus_client import start_http_server
 
+from pydantic_deep._checks import check_object
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.dispatch import Worker, WorkerEvent
 from pydantic_deep.memory import VersionedMemory
@@ -61,6 +62,8 @@ async def run_worker(
             is in use.
         DispatcherUnavailableError: The dispatcher cannot be reached.
     """
+    if settings is not None:
+        check_object('settings', settings, ServerSettings, 'For example, `ServerSettings(work_dir="files")`.')
     settings, metrics = settings or ServerSettings(), WorkerMetrics()
     check_agents(agents, store)
     if make_backend is None and settings.work_dir is not None:

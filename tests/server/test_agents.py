@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from pydantic_ai import Agent, RunContext
 from pydantic_ai.models.test import TestModel
@@ -19,8 +21,8 @@ def agent(*answers: str, name: str = 'deep-agent') -> Agent[DeepAgentDeps, str]:
     return create_deep_agent(ScriptedModel(*answers), name=name)
 
 
-@pytest.mark.parametrize('name', ['', 'a b', 'a/b', 'a:b', '.a', 'a' * 65, 'é', 'a\n'])
-async def test_agent_name_invalid_in_urls_is_refused(store: SqlStore, name: str) -> None:
+@pytest.mark.parametrize('name', ['', 'a b', 'a/b', 'a:b', '.a', 'a' * 65, 'é', 'a\n', 1])
+async def test_agent_name_invalid_in_urls_is_refused(store: SqlStore, name: Any) -> None:
     with pytest.raises(InvalidAgentsError, match='names are part of URLs'):
         create_app({name: agent()}, store)
 

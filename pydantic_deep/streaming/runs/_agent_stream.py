@@ -15,7 +15,7 @@ from pydantic_ai.messages import ModelMessage, UserContent
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RunUsage, UsageLimits
 
-from pydantic_deep._checks import check_names, check_numbers, check_object, check_prompt
+from pydantic_deep._checks import CREATE_AGENT, check_names, check_numbers, check_object, check_prompt
 from pydantic_deep._session_id import session_scope
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.streaming._events import RetriedEvent, StreamEvent, TextEvent, ToolCallEvent
@@ -87,7 +87,7 @@ def stream_agent(
         ValidationError: The prompt is empty, a setting is not a number or out of bounds, or the `session_id` is blank,
             not a string, not valid Unicode, or contains a NUL. The run has not started.
     """
-    check_object('agent', agent, AbstractAgent, 'Pass an agent, such as that of `create_deep_agent()`.')
+    check_object('agent', agent, AbstractAgent, CREATE_AGENT)
     if prompt is not None:
         check_prompt('prompt', prompt)
     check_numbers(model_settings or {})

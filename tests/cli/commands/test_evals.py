@@ -140,8 +140,9 @@ def test_case_of_another_program_needs_its_agent(invoke: Invoke, work: Path, tmp
 def test_agent_with_a_store_of_its_own_verifies_a_case(case: str, invoke: Invoke, work: Path):
     (work / 'eval_versioned.py').write_text(
         AGENTS
-        + 'import anyio\nfrom pydantic_deep import VersionedAgent, open_store\n'
-        + "store = open_store('memory:')\nlazy = VersionedAgent(agents['lazy'], None)\n"
+        + 'from pydantic_deep import VersionedAgent\nfrom pydantic_deep.store import SqlStore\n'
+        + 'from pydantic_deep.store.memory import MemoryEngine\n'
+        + "lazy = VersionedAgent(agents['lazy'], SqlStore(MemoryEngine.open()))\n"
     )
     result = invoke('evals', 'record', 'HEAD', '--agents', 'eval_versioned:lazy', '--name', 'other')
     assert result.exit_code == 1

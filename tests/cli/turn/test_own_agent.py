@@ -25,7 +25,8 @@ from pydantic import BaseModel
 from pydantic_ai import Agent, RunContext
 
 from pydantic_deep import Budget, Budgets, DeepAgentDeps, ProjectContext, VersionedAgent, create_deep_agent
-from pydantic_deep.store import open_store
+from pydantic_deep.store import SqlStore
+from pydantic_deep.store.memory import MemoryEngine
 from pydantic_deep.testing import ScriptedModel, call
 
 
@@ -67,7 +68,7 @@ class Strict(DeepAgentDeps):
 
 strict = create_deep_agent(ScriptedModel('x'), deps_type=Strict)
 both = {'one': billing, 'two': asking}
-versioned = VersionedAgent(billing, None)
+versioned = VersionedAgent(billing, SqlStore(MemoryEngine.open()))
 """
 
 
