@@ -6,6 +6,8 @@ import copy
 from collections.abc import Sequence
 from typing import ClassVar, Self
 
+from pydantic_deep_backends._checks import check_backend
+
 from .protection._types import SupportsProtection
 from .protocol import (
     BackendProtocol,
@@ -65,6 +67,7 @@ class WrapperBackend:
     """The optional protocols that are forwarded if the wrapped backend implements them."""
 
     def __init__(self, wrapped: BackendProtocol) -> None:
+        check_backend(wrapped)
         self.wrapped: BackendProtocol = wrapped
         """The backend that performs the operations."""
         excluded = _CHANGES if self._overrides_changes() else ()

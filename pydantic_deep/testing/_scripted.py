@@ -260,6 +260,12 @@ def _agent_info(seen: SeenRequest) -> AgentInfo:
 def _parts(answer: str | ModelResponsePart | Sequence[str | ModelResponsePart]) -> list[ModelResponsePart]:
     """Return the parts of a response."""
     items = answer if isinstance(answer, Sequence) and not isinstance(answer, str) else [answer]
+    for item in items:
+        if not isinstance(item, str) and not hasattr(item, 'part_kind'):
+            raise TypeError(
+                f'A step of the script is {item!r}, or returned it. Pass or return a text, a part such as `call(name)`, a '
+                'list of these, or a `ModelResponse`.'
+            )
     return [TextPart(item) if isinstance(item, str) else item for item in items]
 
 

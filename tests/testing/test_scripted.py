@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from pydantic import BaseModel
 from pydantic_ai import Agent, ModelSettings
@@ -154,3 +156,14 @@ async def test_invalid_arguments_reach_pydantic_ai_unchanged() -> None:
     result = await AGENT.run('Go', model=model, retries={'tools': 3})
     assert result.output == 'I give up.'
     assert [part.outcome for part in model.requests[-1].tool_returns] == ['retried', 'retried']
+
+
+def _nothing(messages: object, info: object) -> Any:
+    return None
+
+
+@pytest.mark.parametrize('step', [5, None, {'text': 'Hi.'}, ['Hi.', None], _nothing])
+async def test_step_of_another_type_is_reported(step: Any) -> None:
+    """A function that returns nothing is the usual case."""
+    with pytest.raises(TypeError, match=r'A step of the script is .*, or returned it\. Pass or return a text'):
+        await Agent(ScriptedModel(step)).run('Hi.')

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from pydantic_deep_backends._checks import check_backend
 from pydantic_deep_backends.errors import (
     FileChangedError,
     InvalidPathError,
@@ -87,6 +88,8 @@ class MountTable:
     """
 
     def __init__(self, default: BackendProtocol, mounts: Mapping[str, BackendProtocol]) -> None:
+        for backend in (default, *mounts.values()):
+            check_backend(backend)
         self.default = Mount(prefix='', key=(), backend=default)
         """The default backend, for paths outside of all mounts."""
         self._part_by_key: dict[Key, Mount] = {}

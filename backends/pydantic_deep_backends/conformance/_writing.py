@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -46,6 +47,19 @@ class WritingRules(BackendRules):
         await writable.write_bytes(path, b'short')
         assert await writable.read_bytes(path) == b'short'
         assert [entry.name for entry in await writable.list_dir(f'{root}/a/b')] == ['file']
+
+    @pytest.mark.parametrize('data', ['text', 5, None, [1, 2]])
+    async def test_contents_must_be_bytes(self, writable: BackendProtocol, root: str, data: Any) -> None:
+        await writable.write_bytes(f'{root}/file', b'old')
+        with pytest.raises(TypeError, match=r'bytes'):
+            await writable.write_bytes(f'{root}/file', data)
+        with pytest.raises(TypeError, match=r'bytes'):
+            await writable.write_bytes(f'{root}/new/file', data)
+        assert await writable.read_bytes(f'{root}/file') == b'old'
+        buffers: list[Any] = [bytearray(b'new'), memoryview(b'new')]
+        for buffer in buffers:
+            await writable.write_bytes(f'{root}/file', buffer)
+            assert await writable.read_bytes(f'{root}/file') == b'new'
 
     async def test_directory_cannot_be_written(self, writable: BackendProtocol, root: str) -> None:
         await writable.write_bytes(f'{root}/d/file', b'old')

@@ -7,6 +7,7 @@ import os
 import stat
 from functools import partial
 
+from pydantic_deep_backends._checks import check_contents
 from pydantic_deep_backends.errors import FileChangedError
 from pydantic_deep_backends.files._confined_root import Components, Location, OpenRoot, make_directory
 from pydantic_deep_backends.files._directories import stat_location
@@ -214,6 +215,7 @@ def _digest_or_none(root: OpenRoot, place: Location) -> str | None:
 
 
 def _replace(place: Location, data: bytes) -> None:
+    check_contents(data)
     replace_file(place.directory, place.name, data, mode=writable_mode(place.directory, place.name))
 
 

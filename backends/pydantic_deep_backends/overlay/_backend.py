@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from pydantic_deep_backends._checks import check_backend, check_contents
 from pydantic_deep_backends._dotdot import resolve_dotdot_async, resolve_dotdot_strict
 from pydantic_deep_backends.errors import FileChangedError
 from pydantic_deep_backends.paths import is_within, path_parts, path_problem
@@ -47,6 +48,7 @@ class OverlayBackend:
     """
 
     def __init__(self, base: BackendProtocol) -> None:
+        check_backend(base)
         self._base = base
         self._layer = Layer()
         self._merge = BaseMerge(base, self._layer)
@@ -263,6 +265,7 @@ class OverlayBackend:
 
     async def _try_write(self, key: str, data: bytes, check: Callable[[Content | None], None] | None = None) -> bool:
         """Write, and return whether that succeeded; nothing is written if the overlay changed meanwhile."""
+        check_contents(data)
         changes = self._layer.changes
         content = await self._file_at(key)
         missing = [] if content is not None else await self._missing_directories(key)

@@ -11,10 +11,11 @@ import os
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
 import anyio.from_thread
 
+from pydantic_deep_backends._checks import check_contents
 from pydantic_deep_backends._dotdot import resolve_dotdot_async, resolve_dotdot_strict
 from pydantic_deep_backends._fetch import fetch_contents, files_to_write
 from pydantic_deep_backends._scan_budget import check_size, scan_budget
@@ -80,6 +81,8 @@ class StateBackend:
         self._read_blob: ReadBlob | None = None
         self._empty_dirs = Tree()
         """The empty directories. All others follow from their files."""
+        if not isinstance(cast('object', files), Mapping | None):
+            raise TypeError(f'`files` is {type(files).__name__}. Pass paths and contents: `{{"/notes.md": "text"}}`.')
         for path, data in (files or {}).items():
             self._write(parse_path(path), data.encode() if isinstance(data, str) else data)
 
@@ -331,6 +334,7 @@ class StateBackend:
         return _StateFileTree(self._files.subtree(path), read)
 
     def _write(self, path: str, data: bytes) -> None:
+        check_contents(data)
         self._check_writable(path)
         before = self._files.get(path)
         # `bytes` copies mutable buffers and returns `bytes` objects unchanged.
