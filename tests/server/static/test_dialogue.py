@@ -48,7 +48,8 @@ def growth():
 - [x] read
 - [ ] check
 
-[source](https://example.com/a) [bank.com](https://evil.example/) [run](javascript:alert(1))
+[source](https://example.com/a) [bank.com](https://evil.example/) [*see* bank.com](https://evil.example/b)
+https://example.com/a.py [run](javascript:alert(1))
 
 ![far](https://example.com/x.png) <b>bold</b>
 """
@@ -172,9 +173,12 @@ async def test_answer_is_rendered_as_markdown(open_page: OpenPage, served: Serve
     assert links == [
         ['source', 'https://example.com/a', rel],
         ['bank.com', 'https://evil.example/', rel],
+        ['see bank.com', 'https://evil.example/b', rel],
+        ['https://example.com/a.py', 'https://example.com/a.py', rel],
         ['Image: far', 'https://example.com/x.png', rel],
     ]
-    await expect(answer).to_contain_text('bank.com (evil.example)')
+    await expect(answer).to_contain_text('bank.com (evil.example) see bank.com (evil.example)')
+    await expect(answer).not_to_contain_text('(example.com)')
     await expect(answer).to_contain_text('run (javascript:alert(1))')
     await expect(answer).to_contain_text('<b>bold</b>')
     assert await answer.locator('img, b').count() == 0
