@@ -3,13 +3,13 @@
 import { batch, computed, signal } from '@preact/signals';
 
 import { notify } from './preferences';
-import { isApproved } from './repeats';
+import { approveLater, isApproved } from './repeats';
 import * as server from './server';
 import { Refused } from './server';
 import { plain } from './text';
 import { after, nameOf, type Item, type Prompt, type Turn, turnsOf, typed } from './transcript';
 import type {
-  Agent, Approval, Conversation, Difference, FileInfo, Me, Message, Page, Run, Skill, Summary, Todo, Version, VersionDetails,
+  Agent, Approval, Conversation, Difference, FileInfo, Me, Message, Page, Repeat, Run, Skill, Summary, Todo, Version, VersionDetails,
 } from './types';
 
 /** The open conversation at its head. */
@@ -478,9 +478,14 @@ async function settleBy(card: Card, digest: string, answer: Answer): Promise<boo
   }
 }
 
-export const decide = guarded(async (card: Card, digest: string, answer: Answer) => {
+/** Answer a call. `repeat` are later calls that are approved with it, but only if the answer counts. */
+export const decide = guarded(async (card: Card, digest: string, answer: Answer, repeat: Repeat | null = null) => {
   answered.add(card.key);
-  try { return await settleBy(card, digest, answer); } finally { await listApprovals(); }
+  try {
+    const counts = await settleBy(card, digest, answer);
+    if (counts && repeat !== null) approveLater(card.approval, repeat);
+    return counts;
+  } finally { await listApprovals(); }
 });
 
 function settle(key: string, approval: Approval): void {
