@@ -62,7 +62,13 @@ export function Dialogue() {
   });
   useLayoutEffect(() => {
     const box = scroller.current!;
-    const observer = new ResizeObserver(() => { if (isAtEnd.current) box.scrollTop = box.scrollHeight; });
+    // A call is read from its beginning: the end of a long one would show buttons without the call that they approve.
+    const observer = new ResizeObserver(() => {
+      if (!isAtEnd.current) return;
+      box.scrollTop = box.scrollHeight;
+      const above = box.getBoundingClientRect().top - (box.querySelector('.pending .card:not(.settled)')?.getBoundingClientRect().top ?? Infinity);
+      if (above > 0) box.scrollTop -= above + 8;
+    });
     for (const each of [box, content.current!]) observer.observe(each);
     return () => observer.disconnect();
   }, []);
