@@ -143,7 +143,7 @@ function TurnItem({ turn, place, versionId, hidden, canChange }: TurnProps) {
   const edit = canChange && place ? () => setEditing(true) : null;
   const hiddenCalls = JSON.parse(hidden) as string[];
   return <li class="turn">
-    {turn.prompt && (isEditing ? <PromptForm text={turn.prompt.text} base={place!.base.id} close={() => setEditing(false)} />
+    {turn.prompt && (isEditing && place ? <PromptForm text={turn.prompt.text} base={place.base.id} close={() => setEditing(false)} />
       : <PromptView text={turn.prompt.text} media={turn.prompt.media} files={uploads} edit={edit} place={canChange ? place : null} />)}
     <div class="answer">
       {turn.items.filter((item) => item.kind !== 'call' || item.outcome !== null || !hiddenCalls.includes(item.id)).map((item, at) =>

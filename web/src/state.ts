@@ -35,7 +35,8 @@ export const skills = signal<Skill[]>([]);
 export const conversations = signal<Summary[]>([]);
 export const cursor = signal<string | null>(null);
 export const search = signal('');
-export const route = signal<Route>({ view: 'new' });
+/** What the address says, so that a page that is still loading never shows the composer of a new conversation instead. */
+export const route = signal<Route>(parseRoute(location.hash));
 export const open = signal<Open | null>(null);
 /** The address leads to a conversation or a version that does not exist for this person. */
 export const isMissing = signal(false);
@@ -249,34 +250,35 @@ function leave(): void {
 /** A new conversation whose first prompt could not be sent yet, such as after a refused upload. */
 let prepared: Conversation | null = null;
 
+/** Put the new conversation into the list, and open it unless the person has gone elsewhere. */
 function showPrepared(): void {
   const made = prepared!;
   prepared = null;
+  conversations.value = [made, ...conversations.value];
+  if (route.value.view !== 'new') return;
   history.pushState(null, '', `#/c/${made.id}`);
   batch(() => {
-    conversations.value = [made, ...conversations.value];
     route.value = { view: 'chat', id: made.id };
     open.value = { details: made, turns: [], versions: [], files: [], suspended: [] };
   });
 }
 
 /** Send a prompt with files, and return whether it was sent. A conversation is created with its first prompt, which names it. */
-export async function send(prompt: string, files: File[] = []): Promise<boolean> {
+export async function send(prompt: string, files: File[] = [], to = currentId()): Promise<boolean> {
   if (isSending || live.value?.isRunning || needsSignIn.value) return false;
   isSending = true;
   try {
     return await guarded(async () => {
-      const isNew = currentId() === null;
-      if (isNew && prepared?.agent !== agent.value) {
+      if (to === null && prepared?.agent !== agent.value) {
         const name = [...prompt.split('\n')[0]!].slice(0, 60).join('');
         prepared = await server.post<Conversation>('conversations', { agent: agent.value, name });
       }
-      const id = isNew ? prepared!.id : currentId()!;
+      const id = to ?? prepared!.id;
       for (const file of files) await upload(id, file);
       const base = open.value?.details.head ?? null;
       const run = await server.post<Run>(`conversations/${id}/turns?wait=false`, { prompt });
-      if (isNew) showPrepared();
-      void watchRun(run.id, { text: prompt, media: [] }, base);
+      if (to === null) showPrepared();
+      if (currentId() === id) void watchRun(run.id, { text: prompt, media: [] }, base);
       return true;
     })() ?? false;
   } finally {
@@ -290,20 +292,30 @@ async function upload(id: string, file: File): Promise<void> {
   }
 }
 
-/** Send a prompt in place of the turn that started from a version: on a branch, if that turn is stored. */
+/**
+ * Send a prompt in place of the turn that started from a version: on a branch, if that turn is stored. If it cannot be sent,
+ * the head is where it was, and the prompt is in the composer.
+ */
 export async function resend(prompt: string, baseId: string | null): Promise<void> {
   const id = currentId();
-  if (id === null || isSending || live.value?.isRunning) return;
-  await guarded(async () => {
+  const wasSent = id !== null && !isSending && !isRunning.value && await guarded(async () => {
     const head = open.value?.details.head;
-    if (baseId !== null && head && baseId !== head) await server.post(`conversations/${id}/head`, { version: baseId, expected: head });
-    live.value = null;
-    await refresh();
+    const moves = baseId !== null && head && baseId !== head;
+    if (moves) await server.post(`conversations/${id}/head`, { version: baseId, expected: head });
+    let isSent = false;
+    try {
+      live.value = null;
+      await refresh();
+      isSent = await send(prompt, [], id);
+    } finally {
+      if (moves && !isSent) {
+        await server.post(`conversations/${id}/head`, { version: head, expected: baseId });
+        await refresh();
+      }
+    }
+    return isSent;
   })();
-  if (problem.value === null) {
-    live.value = null;
-    await send(prompt);
-  }
+  if (!wasSent && currentId() === id) draft.value = { text: prompt };
 }
 
 /** The pause between two renderings of a streamed answer, however fast its events arrive. It leaves most frames to the person. */
