@@ -15,7 +15,7 @@ import type {
 /** The open conversation at its head. */
 export interface Open { details: Conversation; turns: Turn[]; versions: Version[]; files: FileInfo[]; suspended: Run[] }
 /** A run of the open conversation, or the failed end of one. */
-export interface Live { runId: string; isRunning: boolean; prompt: Prompt | null; items: Item[]; error: string | null; base: string | null }
+export interface Live { runId: string; isRunning: boolean; prompt: Prompt | null; items: Item[]; error: string | null; wasStopped: boolean; base: string | null }
 /** A pending call, or one that is answered and keeps its place until the person turns to something else. */
 export interface Card { key: string; approval: Approval }
 
@@ -196,12 +196,12 @@ export async function refresh(ended: Live | null = null): Promise<void> {
   if (currentId() !== id) return; // another conversation was opened in the meantime
   const hasMoved = open.value?.details.head !== details.head;
   batch(() => {
-    open.value = { details, turns: turnsOf(transcript.messages), versions: history.items, files: files.items, suspended };
+    open.value = { details, turns: turnsOf(transcript.messages, details.state), versions: history.items, files: files.items, suspended };
     todos.value = details.todos;
     agent.value = details.agent;
-    if (ended !== null && live.value === ended) live.value = ended.error === null ? null : hasMoved ? { ...ended, prompt: null, items: [] } : ended;
+    if (ended !== null && live.value === ended) live.value = ended.error === null || (ended.wasStopped && hasMoved) ? null : hasMoved ? { ...ended, prompt: null, items: [] } : ended;
     if (hasFailed && live.value === null) {
-      live.value = { runId: failed.run_id ?? '', isRunning: false, prompt: isKept ? null : prompt, items: [], error: `The last turn failed${error ? `: ${error}` : '.'}`, base: details.head };
+      live.value = { runId: failed.run_id ?? '', isRunning: false, prompt: isKept ? null : prompt, items: [], error: `The last turn failed${error ? `: ${error}` : '.'}`, wasStopped: false, base: details.head };
     }
   });
   await listApprovals();
@@ -327,7 +327,7 @@ export async function watchRun(runId: string, prompt: Prompt | null, base: strin
   leave();
   const controller = watching = new AbortController();
   const id = currentId();
-  let now: Live = { runId, isRunning: true, prompt, items: [], error: null, base: base ?? open.value?.details.head ?? null };
+  let now: Live = { runId, isRunning: true, prompt, items: [], error: null, wasStopped: false, base: base ?? open.value?.details.head ?? null };
   live.value = now;
   let isDue = false;
   const show = () => { isDue = false; if (watching === controller) live.value = now; };
@@ -337,7 +337,7 @@ export async function watchRun(runId: string, prompt: Prompt | null, base: strin
     for await (const event of server.watch(runId, controller.signal)) {
       if (watching !== controller) return;
       if (event.type === 'todos') todos.value = event.todos;
-      else if (event.type === 'error') now = { ...now, error: event.message };
+      else if (event.type === 'error') now = { ...now, error: event.message, wasStopped: event.kind === 'cancelled' };
       else if (event.type === 'lost') isConnectionLost.value = true;
       else if (event.type === 'back') isConnectionLost.value = false;
       else now = { ...now, items: after(now.items, event) };

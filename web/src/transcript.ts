@@ -58,7 +58,8 @@ const newCall = (id: string, name: string, args: unknown): Call =>
 const isMemory = (content: unknown) => Array.isArray(content) && content.length > 0
   && (content as Content[]).every((piece) => typeof piece === 'object' && /^pydantic-ai-harness\.memory\./.test(piece?.metadata?.origin ?? ''));
 
-export function turnsOf(messages: Message[], offset = 0): Turn[] {
+/** `state` is that of the version with the messages. */
+export function turnsOf(messages: Message[], state: string | null = null): Turn[] {
   const turns: Turn[] = [];
   messages.forEach((message, index) => {
     // A text beside results is a note for the model, such as on a call that a person changed.
@@ -67,15 +68,18 @@ export function turnsOf(messages: Message[], offset = 0): Turn[] {
       const last = turns.at(-1);
       if (part.part_kind === 'user-prompt' && last && isMemory(part.content)) last.items.push({ kind: 'note', text: 'The agent read its memory.' });
       else if (part.part_kind === 'user-prompt' && hasResults && last) last.items.push({ kind: 'note', text: readContent(part.content).text });
-      else if (part.part_kind === 'user-prompt') turns.push({ key: String(offset + index), at: offset + index, prompt: readContent(part.content), items: [] });
+      else if (part.part_kind === 'user-prompt') turns.push({ key: String(index), at: index, prompt: readContent(part.content), items: [] });
       else if (last) addPart(last.items, part);
       else {
         const items: Item[] = [];
         addPart(items, part);
-        if (items.length > 0) turns.push({ key: String(offset + index), at: offset + index, prompt: null, items });
+        if (items.length > 0) turns.push({ key: String(index), at: index, prompt: null, items });
       }
     }
   });
+  if (state === 'interrupted' || state === 'failed') { // its last calls will never have a result
+    for (const item of turns.at(-1)?.items ?? []) if (item.kind === 'call') item.outcome ??= 'interrupted';
+  }
   return turns;
 }
 

@@ -302,7 +302,7 @@ async def test_conversation_is_titled_by_its_first_prompt_and_can_be_reopened(op
 
 
 async def test_run_started_on_another_page_can_be_watched_and_stopped(open_page: OpenPage, gate: Gate):
-    """A second page shows the run with its prompt, and stops it by a key."""
+    """A second page shows the run with its prompt, and stops it by a key. That is no error, and no call is pending."""
     first = await open_page()
     await first.send('wait for me')
     await gate.reached.wait()
@@ -314,8 +314,12 @@ async def test_run_started_on_another_page_can_be_watched_and_stopped(open_page:
     await second.press('s')
     for seen in (first, second):
         await expect(seen.page.locator('#stop')).to_be_hidden()
+        await expect(seen.calls).to_have_text(['holdinterrupted'])
+        await expect(seen.page.locator('.note')).to_have_text('This turn was interrupted. What was done is kept.')
+        await expect(seen.page.locator('[data-live], .failure')).to_have_count(0)
         await seen.show_versions()
         await expect(seen.page.locator('#graph circle.interrupted')).to_have_count(1)
+        await expect(seen.page.locator('.version-pane .call > summary')).to_have_text(['holdinterrupted'])
 
 
 async def test_reopened_conversation_follows_its_active_run(open_page: OpenPage, gate: Gate):
