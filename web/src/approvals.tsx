@@ -102,13 +102,14 @@ export function ApprovalCard({ card, isInbox = false }: { card: Card; isInbox?: 
   // The second click of a double click may be meant for what was there before.
   const click = (act: () => void) => (event: MouseEvent) => { if (event.detail < 2) act(); };
   const repeated = namesOfRepeat(approval);
+  const Title = isInbox ? 'h3' : 'h2'; // below the title of the inbox, or of the conversation
   const takes = (decision: string) => approval.decisions.includes(decision);
   const isQuestion = view.preview?.kind === 'question';
   const takesResult = takes('respond') && !takes('approve') && !isQuestion; // such as an external call
   return <article class={isOpen ? 'card' : 'card settled'} ref={root} tabIndex={0} aria-busy={isBusy} aria-label={`Approval of ${view.tool.join('')}`}
     data-approval={isOpen ? approval.id : undefined} data-digest={view.digest}>
     <header>
-      <h3>{view.path.map((name) => <><Pieces of={name} /> › </>)}<Pieces of={view.tool} /></h3>
+      <Title>{view.path.map((name) => <><Pieces of={name} /> › </>)}<Pieces of={view.tool} /></Title>
       <p class="faint"><Text of={approval.agent} /> asked <time dateTime={approval.created_at} title={moment(approval.created_at)}>{ago(approval.created_at)}</time>
         {approval.expires_at && <>, until {moment(approval.expires_at)}</>}
         {isInbox && <> in <a href={`#/c/${approval.conversation_id}`}><Text of={titleOf(approval.conversation_id) ?? 'its conversation'} /></a></>}</p>

@@ -105,7 +105,7 @@ function LiveTurn({ versionId }: { versionId: string | null }) {
   const running = live.value;
   if (running === null) return null;
   return <li class="turn" data-live={String(running.isRunning)}>
-    {running.prompt && <PromptView text={running.prompt.text} media={running.prompt.media} files={[]} />}
+    {running.prompt && <PromptView text={running.prompt.text} media={running.prompt.media} files={running.prompt.files ?? []} />}
     <div class="answer" aria-live="polite" aria-busy={running.isRunning}>
       {running.items.map((item, at) => <ItemView key={at} item={item} versionId={versionId} runId={null} isPending={running.isRunning} />)}
       {running.isRunning && <p class="working" role="status"><span class="spinner" aria-hidden="true" />
@@ -139,12 +139,11 @@ const TurnView = memo<TurnProps>((props) => <TurnItem {...props} />, (before, ne
 
 function TurnItem({ turn, place, versionId, hidden, canChange }: TurnProps) {
   const [isEditing, setEditing] = useState(false);
-  const uploads = place?.base.kind === 'edit' ? (place.base.files_changed ?? []).filter((path) => path.startsWith('/uploads/')) : [];
   const edit = canChange && place ? () => setEditing(true) : null;
   const hiddenCalls = JSON.parse(hidden) as string[];
   return <li class="turn">
     {turn.prompt && (isEditing && place ? <PromptForm text={turn.prompt.text} base={place.base.id} close={() => setEditing(false)} />
-      : <PromptView text={turn.prompt.text} media={turn.prompt.media} files={uploads} edit={edit} place={canChange ? place : null} />)}
+      : <PromptView text={turn.prompt.text} media={turn.prompt.media} files={place?.files ?? []} edit={edit} place={canChange ? place : null} />)}
     <div class="answer">
       {turn.items.filter((item) => item.kind !== 'call' || item.outcome !== null || !hiddenCalls.includes(item.id)).map((item, at) =>
         <ItemView key={at} item={item} versionId={versionId} runId={place?.own.run_id ?? null} isPending={false} />)}
@@ -159,7 +158,7 @@ export function PromptView({ text, media, files, edit = null, place = null }: Pr
   return <div class="prompt">
     <div class="bubble"><Prose of={typed(text)} />
       <MediaList media={media} />
-      {files.length > 0 && <div class="media">{files.map((path) => <span class="chip"><Icon name="clip" /><Text of={path.slice('/uploads/'.length)} /></span>)}</div>}
+      {files.length > 0 && <div class="media">{files.map((name) => <span class="chip"><Icon name="clip" /><Text of={name} /></span>)}</div>}
     </div>
     {(edit || place) && <div class="under">
       {place && place.alternatives.length > 1 && <BranchPicker place={place} />}

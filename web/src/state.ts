@@ -59,11 +59,15 @@ const currentId = () => route.value.view === 'chat' || route.value.view === 'ver
 
 // Errors
 
+/** The message of the server is for programs: it has the ids of the version and of its calls. */
+const WAITS = 'Calls of the last turn wait for a decision. Answer them first, or edit an earlier prompt.';
+
 export function fail(error: unknown): void {
   if (server.isAbort(error)) return;
   const isUnknown = error instanceof Refused && error.status === 401;
   const isFirst = isUnknown && me.value === null && !server.hasKey(); // nothing has failed yet
-  problem.value = isFirst ? null : error instanceof Error ? error.message : String(error);
+  const waits = error instanceof Refused && Array.isArray(error.facts['pending']);
+  problem.value = isFirst ? null : waits ? WAITS : error instanceof Error ? error.message : String(error);
   if (isUnknown) {
     needsSignIn.value = true;
     loginUrl.value = typeof error.facts['login_url'] === 'string' ? error.facts['login_url'] : null;
@@ -278,7 +282,7 @@ export async function send(prompt: string, files: File[] = [], to = currentId())
       const base = open.value?.details.head ?? null;
       const run = await server.post<Run>(`conversations/${id}/turns?wait=false`, { prompt });
       if (to === null) showPrepared();
-      if (currentId() === id) void watchRun(run.id, { text: prompt, media: [] }, base);
+      if (currentId() === id) void watchRun(run.id, { text: prompt, media: [], files: files.map((file) => file.name) }, base);
       return true;
     })() ?? false;
   } finally {

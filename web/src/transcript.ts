@@ -4,7 +4,7 @@ import { parseExactly } from './server';
 import type { Content, Event, Message, Part, Version } from './types';
 
 export interface Media { type: string; data: string | null }
-export interface Prompt { text: string; media: Media[] }
+export interface Prompt { text: string; media: Media[]; files?: string[] }
 export interface Call {
   kind: 'call'; id: string; name: string; args: Record<string, unknown> | string; outcome: string | null; result: string;
   exitCode: number | null; steps: Item[]; media: Media[]; hasThread: boolean;
@@ -188,7 +188,12 @@ export interface Place {
   own: Version;
   /** The turns that started from the same version, oldest first, with this one. */
   alternatives: Version[];
+  /** The names of the files that were attached to the prompt. Each is an edit of its own before the turn. */
+  files: string[];
 }
+
+const UPLOADS = '/uploads/';
+const uploadsOf = (version: Version) => (version.files_changed ?? []).filter((path) => path.startsWith(UPLOADS)).map((path) => path.slice(UPLOADS.length));
 
 const isTurn = (version: Version) => version.prompt !== null && version.kind !== 'edit' && version.kind !== 'merge' && version.kind !== 'root';
 
@@ -215,7 +220,9 @@ export function placesOf(versions: Version[], headId: string | null): (at: numbe
     const base = counted[index], own = counted[index + 1];
     if (!base || !own) return null;
     const alternatives = (startsByAnchor.get(anchor(base.id)) ?? []).filter((version) => version.state !== 'failed' || version.id === own.id);
-    return { base, own, alternatives };
+    let files: string[] = [];
+    for (let before: Version | undefined = base; before?.kind === 'edit'; before = byId.get(before.parent_id ?? '')) files = [...uploadsOf(before), ...files];
+    return { base, own, alternatives, files };
   };
 }
 

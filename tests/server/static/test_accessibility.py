@@ -60,7 +60,10 @@ async def walk(page: Page, client: httpx.AsyncClient, script: Script, axe: str, 
     await expect(page.locator('#difference')).to_be_visible()
     await check(page, axe, f'{place}: a comparison')
 
-    await ask(client, script, call('write_file', path='/b.txt', content='b\n' * 3))
+    pending = await ask(client, script, call('write_file', path='/b.txt', content='b\n' * 3))
+    await page.evaluate(f"location.hash = '#/c/{pending['conversation_id']}'")
+    await expect(page.locator('.pending .card .diff')).to_be_visible()
+    await check(page, axe, f'{place}: a pending call in the dialogue')
     await page.evaluate("location.hash = '#/a'")
     await expect(page.locator('.card .diff')).to_be_visible()
     await check(page, axe, f'{place}: the inbox')
