@@ -6,6 +6,7 @@ import { notify } from './preferences';
 import { approveLater, isApproved } from './repeats';
 import * as server from './server';
 import { Refused } from './server';
+import { session } from './storage';
 import { plain } from './text';
 import { after, nameOf, type Item, type Prompt, type Turn, turnsOf, typed } from './transcript';
 import type {
@@ -59,7 +60,8 @@ const currentId = () => route.value.view === 'chat' || route.value.view === 'ver
 
 // Errors
 
-/** The message of the server is for programs: it has the ids of the version and of its calls. */
+// The messages of the server for these errors are for programs.
+const UNKNOWN_KEY = 'The server does not know this API key: it is wrong, or has expired, or was revoked.';
 const WAITS = 'Calls of the last turn wait for a decision. Answer them first, or edit an earlier prompt.';
 
 export function fail(error: unknown): void {
@@ -67,7 +69,7 @@ export function fail(error: unknown): void {
   const isUnknown = error instanceof Refused && error.status === 401;
   const isFirst = isUnknown && me.value === null && !server.hasKey(); // nothing has failed yet
   const waits = error instanceof Refused && Array.isArray(error.facts['pending']);
-  problem.value = isFirst ? null : waits ? WAITS : error instanceof Error ? error.message : String(error);
+  problem.value = isFirst ? null : waits ? WAITS : isUnknown && server.hasKey() ? UNKNOWN_KEY : error instanceof Error ? error.message : String(error);
   if (isUnknown) {
     needsSignIn.value = true;
     loginUrl.value = typeof error.facts['login_url'] === 'string' ? error.facts['login_url'] : null;
@@ -282,7 +284,9 @@ export async function send(prompt: string, files: File[] = [], to = currentId())
       const base = open.value?.details.head ?? null;
       const run = await server.post<Run>(`conversations/${id}/turns?wait=false`, { prompt });
       if (to === null) showPrepared();
-      if (currentId() === id) void watchRun(run.id, { text: prompt, media: [], files: files.map((file) => file.name) }, base);
+      const sent: Prompt = { text: prompt, media: [], files: files.map((file) => file.name) };
+      session.setItem('sent', JSON.stringify([run.id, sent]));
+      if (currentId() === id) void watchRun(run.id, sent, base);
       return true;
     })() ?? false;
   } finally {
@@ -361,8 +365,10 @@ export async function watchRun(runId: string, prompt: Prompt | null, base: strin
   if (!waits && !isSeen) notify(plain(titleOf(id!) ?? 'Conversation'), now.error === null ? 'The turn has ended.' : 'The turn has failed.', `#/c/${id}`);
 }
 
-/** The prompt of a run that somebody else started, as soon as its first step is stored. */
+/** The prompt that this tab has sent, also after a reload; or that of a run that somebody else started, as soon as its first step is stored. */
 async function loadPrompt(conversationId: string, runId: string): Promise<Prompt | null> {
+  const [sentId, sent] = JSON.parse(session.getItem('sent') ?? '[]') as [string?, Prompt?];
+  if (sent && sentId === runId) return sent;
   const { items } = await server.get<Page<Version>>(`conversations/${conversationId}/versions?steps=true&limit=5`).catch(() => ({ items: [] as Version[] }));
   const text = items.find((version) => version.run_id === runId)?.prompt;
   const isShown = typed(open.value?.turns.at(-1)?.prompt?.text ?? '') === text; // the run continues a turn after an answer

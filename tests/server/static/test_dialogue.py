@@ -331,6 +331,7 @@ async def test_reopened_conversation_follows_its_active_run(open_page: OpenPage,
     await seen.page.reload()
 
     await expect(seen.calls).to_have_text(['holdrunning'])
+    await expect(seen.turns.locator('.bubble')).to_have_text(['wait for me'])
     gate.opened.set()
     await expect(seen.turns.last.locator('.markdown')).to_have_text('Done: success.')
     await expect(seen.page.locator('#stop')).to_be_hidden()

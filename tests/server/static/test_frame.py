@@ -206,7 +206,7 @@ async def test_next_person_sees_nothing_of_the_last_one(open_page: OpenPage, ser
         refusal = {'error': {'type': 'unauthorized', 'message': 'This requires a valid API key.'}}
         await seen.page.route('**/api/approvals?*', lambda route: route.fulfill(status=401, json=refusal))
         await seen.page.evaluate("window.dispatchEvent(new Event('focus'))")
-        await expect(seen.page.locator('.sign-in')).to_be_visible()
+        await expect(seen.page.locator('.sign-in')).to_contain_text('it is wrong, or has expired, or was revoked.')
         await seen.page.unroute('**/api/approvals?*')
 
     await expire()

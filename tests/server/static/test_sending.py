@@ -84,6 +84,8 @@ async def test_prompt_is_shown_in_its_own_conversation_only(open_page: OpenPage,
     async with seen.page.expect_response(TURNS) as accepted:
         held.released.set()
     await (await accepted.value).finished()
+    await expect(seen.page.locator('#conversations a')).to_have_count(2)
+    await expect(seen.page.locator('h1')).to_have_text('one')
     await seen.page.click(f'#conversations a >> text={"two" if place == "two" else "three"}')
     await expect(seen.turns.last.locator('.bubble')).to_have_text('three')
     await expect(seen.turns.last.locator('.markdown')).to_have_text('Yes.')
