@@ -106,7 +106,7 @@ function LiveTurn({ versionId }: { versionId: string | null }) {
   if (running === null) return null;
   return <li class="turn" data-live={String(running.isRunning)}>
     {running.prompt && <PromptView text={running.prompt.text} media={running.prompt.media} files={running.prompt.files ?? []} />}
-    <div class="answer" aria-live="polite" aria-busy={running.isRunning}>
+    <div class="answer" role="group" aria-label="Answer" aria-live="polite" aria-busy={running.isRunning}>
       {running.items.map((item, at) => <ItemView key={at} item={item} versionId={versionId} runId={null} isPending={running.isRunning} />)}
       {running.isRunning && <p class="working" role="status"><span class="spinner" aria-hidden="true" />
         {isConnectionLost.value ? 'The connection is lost. The run continues; this page is reconnecting.' : 'Working'}</p>}
@@ -144,7 +144,7 @@ function TurnItem({ turn, place, versionId, hidden, canChange }: TurnProps) {
   return <li class="turn">
     {turn.prompt && (isEditing && place ? <PromptForm text={turn.prompt.text} base={place.base.id} close={() => setEditing(false)} />
       : <PromptView text={turn.prompt.text} media={turn.prompt.media} files={place?.files ?? []} edit={edit} place={canChange ? place : null} />)}
-    <div class="answer">
+    <div class="answer" role="group" aria-label="Answer">
       {turn.items.filter((item) => item.kind !== 'call' || item.outcome !== null || !hiddenCalls.includes(item.id)).map((item, at) =>
         <ItemView key={at} item={item} versionId={versionId} runId={place?.own.run_id ?? null} isPending={false} />)}
       {place?.own.state === 'interrupted' && <p class="note">This turn was interrupted. What was done is kept.</p>}
@@ -155,7 +155,7 @@ function TurnItem({ turn, place, versionId, hidden, canChange }: TurnProps) {
 interface PromptProps { text: string; media: { type: string; data: string | null }[]; files: string[]; edit?: (() => void) | null; place?: Place | null }
 
 export function PromptView({ text, media, files, edit = null, place = null }: PromptProps) {
-  return <div class="prompt">
+  return <div class="prompt" role="group" aria-label="Prompt">
     <div class="bubble"><Prose of={typed(text)} />
       <MediaList media={media} />
       {files.length > 0 && <div class="media">{files.map((name) => <span class="chip"><Icon name="clip" /><Text of={name} /></span>)}</div>}

@@ -155,10 +155,13 @@ export const listSkills = unattended(async () => {
 
 // Conversations
 
+/** How many conversations are loaded at once. */
+const PAGE = 30;
+
 export const listConversations = unattended(async (more = false) => {
   if (!may('run')) return;
   const wanted = search.value.trim();
-  const parameters = new URLSearchParams({ limit: '30' });
+  const parameters = new URLSearchParams({ limit: String(PAGE) });
   if (wanted) parameters.set('search', wanted);
   if (more && cursor.value) parameters.set('cursor', cursor.value);
   const page = await server.get<Page<Summary>>(`conversations?${parameters}`);
@@ -168,6 +171,9 @@ export const listConversations = unattended(async (more = false) => {
     cursor.value = page.cursor;
   });
 });
+
+/** Show the conversations that another page or a program has started, renamed or deleted, unless the person has loaded older ones. */
+export const refreshList = async () => { if (conversations.value.length <= PAGE) await listConversations(); };
 
 /** Return why a turn has failed, and its prompt with the text of loaded skills, which is sent again. */
 async function loadFailure(id: string, failed: Version): Promise<[VersionDetails['error'], Prompt | null]> {

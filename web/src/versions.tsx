@@ -136,7 +136,7 @@ function Messages({ messages, version: { id: versionId, state }, runId }: { mess
     {shown.length < turns.length && <p><button type="button" class="small" onClick={() => setWhole(true)}>Show {count(turns.length - shown.length, 'earlier turn')}</button></p>}
     <ol class="dialogue">{shown.map((turn) => <li class="turn" key={turn.key}>
       {turn.prompt && <PromptView text={turn.prompt.text} media={turn.prompt.media} files={[]} />}
-      <div class="answer">{turn.items.map((item) => <ItemView item={item} versionId={versionId} runId={turn === turns.at(-1) ? runId : null} isPending={false} />)}</div>
+      <div class="answer" role="group" aria-label="Answer">{turn.items.map((item) => <ItemView item={item} versionId={versionId} runId={turn === turns.at(-1) ? runId : null} isPending={false} />)}</div>
     </li>)}</ol>
   </>;
 }

@@ -130,3 +130,20 @@ async def test_no_state_of_the_page_has_violations(
             await seen.page.click('.only-narrow')
             await check(seen.page, axe, f'{given}: the list')
         await seen.page.context.close()
+
+
+async def test_screen_readers_know_who_speaks_and_what_is_pending(open_page: OpenPage, script: Script):
+    """Prompts and answers are named, and a call that needs a decision is announced, in one sentence, wherever it arises."""
+    seen = await open_page()
+    await seen.page.click('.choice:has-text("careful")')
+    await seen.say('Hi', until='Nothing.')
+    await expect(seen.page.locator('#dialogue')).to_match_aria_snapshot(
+        '- listitem:\n  - group "Prompt":\n    - text: Hi\n    - button "Edit"\n  - group "Answer":\n    - paragraph: Nothing.'
+    )
+    announced = seen.page.get_by_role('status').filter(has_text='for your decision')
+    await expect(announced).to_have_count(0)
+    script.next = [call('write_file', path='/a.txt', content='a\n')]
+    await seen.send('go')
+    await expect(announced).to_have_text('1 call waits for your decision')
+    await seen.page.click('.pending [data-act=approve]:enabled')
+    await expect(announced).to_have_count(0)
