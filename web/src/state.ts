@@ -101,12 +101,15 @@ export const go = (address: string) => { location.hash = address; };
 
 /** Show what the address says. A link to a version or an approval does not say its conversation. */
 export const follow = guarded(async () => {
-  const next = parseRoute(location.hash);
+  const { hash } = location;
+  const next = parseRoute(hash);
   tidy();
   isMissing.value = false;
   if (next.view === 'versions' && next.version !== null) {
     const known = open.value?.versions.find((version) => version.id === next.version);
     next.id = known?.conversation_id ?? (await found(server.get<Version>(`versions/${next.version}`)))?.conversation_id ?? '';
+    if (location.hash !== hash) return; // the person has gone elsewhere
+    isMissing.value = next.id === '';
   }
   const isOther = (next.view === 'chat' || next.view === 'versions') && next.id !== currentId();
   batch(() => {
@@ -123,7 +126,6 @@ export const follow = guarded(async () => {
 async function found<T>(answer: Promise<T>): Promise<T | null> {
   try { return await answer; } catch (error) {
     if (!(error instanceof Refused && (error.status === 404 || error.status === 422))) throw error;
-    isMissing.value = true;
     return null;
   }
 }
@@ -191,6 +193,7 @@ export async function refresh(ended: Live | null = null): Promise<void> {
   const details = await found(server.get<Conversation>(`conversations/${id}`));
   if (currentId() !== id) return;
   if (details === null) {
+    isMissing.value = true;
     open.value = null;
     conversations.value = conversations.value.filter((each) => each.id !== id);
     return;
@@ -219,7 +222,7 @@ export async function refresh(ended: Live | null = null): Promise<void> {
   await listApprovals();
   if (details.state === 'awaiting_approval') await loadDecisions();
   const running = details.running[0];
-  if (running !== undefined && running !== ended?.runId) void watchRun(running, null);
+  if (running !== undefined && running !== ended?.runId) void watchRun(id, running, null);
   void loadOlderVersions(id, history.cursor);
 }
 
@@ -292,7 +295,7 @@ export async function send(prompt: string, files: File[] = [], to = currentId())
       if (to === null) showPrepared();
       const sent: Prompt = { text: prompt, media: [], files: files.map((file) => file.name) };
       session.setItem('sent', JSON.stringify([run.id, sent]));
-      if (currentId() === id) void watchRun(run.id, sent, base);
+      void watchRun(id, run.id, sent, base);
       return true;
     })() ?? false;
   } finally {
@@ -335,18 +338,17 @@ export async function resend(prompt: string, baseId: string | null): Promise<voi
 /** The pause between two renderings of a streamed answer, however fast its events arrive. It leaves most frames to the person. */
 const PAUSE_MS = 40;
 
-/** Watch a run until its end, and then show the stored state. */
-export async function watchRun(runId: string, prompt: Prompt | null, base: string | null = null): Promise<void> {
-  if (live.value?.runId === runId && live.value.isRunning) return;
+/** Watch a run until its end, and then show the stored state; but not if the person has opened another conversation since. */
+async function watchRun(id: string, runId: string, prompt: Prompt | null, base: string | null = null): Promise<void> {
+  if (id !== currentId() || (live.value?.runId === runId && live.value.isRunning)) return;
   leave();
   const controller = watching = new AbortController();
-  const id = currentId();
   let now: Live = { runId, isRunning: true, prompt, items: [], error: null, wasStopped: false, base: base ?? open.value?.details.head ?? null };
   live.value = now;
   let isDue = false;
   const show = () => { isDue = false; if (watching === controller) live.value = now; };
   if (prompt === null) void loadDecisions(); // of the person or the program that has resumed the run
-  if (prompt === null) void loadPrompt(id!, runId).then((found) => { if (watching === controller) live.value = now = { ...now, prompt: found }; });
+  if (prompt === null) void loadPrompt(id, runId).then((found) => { if (watching === controller) live.value = now = { ...now, prompt: found }; });
   try {
     for await (const event of server.watch(runId, controller.signal)) {
       if (watching !== controller) return;
@@ -368,7 +370,7 @@ export async function watchRun(runId: string, prompt: Prompt | null, base: strin
   const isSeen = document.visibilityState === 'visible'; // a page that is hidden later has shown the end
   await unattended(refresh)(now);
   const waits = cards.value.some(({ approval }) => isPending(approval) && approval.conversation_id === id);
-  if (!waits && !isSeen) notify(plain(titleOf(id!) ?? 'Conversation'), now.error === null ? 'The turn has ended.' : 'The turn has failed.', `#/c/${id}`);
+  if (!waits && !isSeen) notify(plain(titleOf(id) ?? 'Conversation'), now.error === null ? 'The turn has ended.' : 'The turn has failed.', `#/c/${id}`);
 }
 
 /** The prompt that this tab has sent, also after a reload; or that of a run that somebody else started, as soon as its first step is stored. */
@@ -497,7 +499,7 @@ async function settleBy(card: Card, digest: string, answer: Answer): Promise<boo
   try {
     const path = `approvals/${card.approval.id}?resume=${may('run')}`;
     const done = await server.postExactly<{ approval: Approval; run_id: string | null }>(path, { ...answer, digest });
-    if (done.run_id !== null && card.approval.conversation_id === currentId()) void watchRun(done.run_id, null);
+    if (done.run_id !== null) void watchRun(card.approval.conversation_id, done.run_id, null);
     settle(card.key, done.approval);
     return true;
   } catch (error) {
@@ -543,8 +545,9 @@ export async function latestDecisions(): Promise<Approval[]> {
 
 /** Continue a turn whose calls are all answered, such as by a program that did not resume it. */
 export const resumeTurn = guarded(async () => {
-  const run = await server.post<Run>(`conversations/${open.value!.details.id}/resume?wait=false`);
-  void watchRun(run.id, null);
+  const { id } = open.value!.details;
+  const run = await server.post<Run>(`conversations/${id}/resume?wait=false`);
+  void watchRun(id, run.id, null);
 });
 
 /** Show what another page or a program has done to the open conversation in the meantime. */

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import anyio
 import pytest
@@ -32,7 +33,7 @@ RECORD = """() => {
 
 @pytest.fixture
 def agents(gate: Gate) -> Mapping[str, AnyAgent]:
-    def answer(messages: object, info: object) -> object:
+    def answer(messages: object, info: object) -> Any:
         text = str(messages)
         return [call('hold')] if "'wait'" in text and 'held' not in text else 'Yes.'
 
@@ -177,3 +178,27 @@ async def test_address_of_a_conversation_never_shows_a_new_one(open_page: OpenPa
     held.released.set()
     await expect(seen.turns.locator('.bubble')).to_have_text(['one', 'two'])
     await expect(seen.page.locator('#conversations a')).to_have_count(1)
+
+
+async def test_run_is_shown_in_its_own_conversation_only(open_page: OpenPage, gate: Gate):
+    """A person who opens a conversation with a run, and then another one before the first is loaded, sees no run there."""
+    seen = await open_page()
+    await seen.say('one', until='Yes.')
+    await seen.page.click('#new')
+    await seen.send('wait')
+    await gate.reached.wait()
+    await expect(seen.page.locator('[data-live=true]')).to_have_count(1)
+    await seen.page.click('#conversations a >> text=one')
+    await expect(seen.turns.locator('.bubble')).to_have_text(['one'])
+    await seen.page.evaluate(RECORD)
+    held = Held()
+    await seen.page.route('**/api/approvals?limit=50', held)
+    await seen.page.click('#conversations a >> text=wait')
+    await held.arrived.wait()
+    await seen.page.click('#conversations a >> text=one')
+    await expect(seen.turns.locator('.bubble')).to_have_text(['one'])
+    held.released.set()
+    await seen.page.click('#conversations a >> text=wait')
+    await expect(seen.calls).to_have_text(['holdrunning'])
+    assert await seen.page.evaluate('[...window.shownInOne]') == ['one']
+    gate.opened.set()
