@@ -5,14 +5,14 @@ import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { growing } from './composer';
 import { DiffView } from './diff';
 import { Icon } from './icons';
-import { approved, approveRepeats, askAgain, namesOfRepeat } from './repeats';
+import { approved, askAgain, namesOfRepeat } from './repeats';
 import { getExactly, parseExactly, Refused } from './server';
 import { Outcome } from './outcome';
 import { isComposing, isCtrlEnter } from './preferences';
 import { type Answer, type Card, cards, decide, fail, go, guarded, isPending, latestDecisions, problem, route, tidy, titleOf } from './state';
 import { ago, hasInvisible, moment, Pieces, plain, plainLines, readableJson, Text } from './text';
 import { summarize } from './tools';
-import type { Approval, Args, Argument, Escaped, Preview, QuestionField, View } from './types';
+import type { Approval, Args, Argument, Escaped, Preview, QuestionField, Repeat, View } from './types';
 
 export function Inbox() {
   const wanted = route.value.view === 'inbox' ? route.value.approval : null;
@@ -87,12 +87,12 @@ export function ApprovalCard({ card, isInbox = false }: { card: Card; isInbox?: 
   const [isBusy, setBusy] = useState(false);
   const [isLate, setLate] = useState(false);
   const isOpen = isPending(approval);
-  const answer = async (given: Answer) => {
+  const answer = async (given: Answer, repeat: Repeat | null = null) => {
     if (isBusy) return;
     root.current!.focus(); // a button may be removed
     if (!isOpen) { setForm(null); setLate(true); return; } // answered while the person filled in a form
     setBusy(true);
-    const counts = await decide(card, root.current!.dataset['digest']!, given);
+    const counts = await decide(card, root.current!.dataset['digest']!, given, repeat);
     setLate(counts === false);
     if (counts !== undefined) setForm(null); // what was written remains after an error
     setBusy(false);
@@ -102,17 +102,14 @@ export function ApprovalCard({ card, isInbox = false }: { card: Card; isInbox?: 
   // The second click of a double click may be meant for what was there before.
   const click = (act: () => void) => (event: MouseEvent) => { if (event.detail < 2) act(); };
   const repeated = namesOfRepeat(approval);
-  const approveAll = () => {
-    approveRepeats(approval.conversation_id, approval.repeat!, repeated!);
-    void answer({ decision: 'approve' });
-  };
+  const Title = isInbox ? 'h3' : 'h2'; // below the title of the inbox, or of the conversation
   const takes = (decision: string) => approval.decisions.includes(decision);
   const isQuestion = view.preview?.kind === 'question';
   const takesResult = takes('respond') && !takes('approve') && !isQuestion; // such as an external call
   return <article class={isOpen ? 'card' : 'card settled'} ref={root} tabIndex={0} aria-busy={isBusy} aria-label={`Approval of ${view.tool.join('')}`}
     data-approval={isOpen ? approval.id : undefined} data-digest={view.digest}>
     <header>
-      <h3>{view.path.map((name) => <><Pieces of={name} /> › </>)}<Pieces of={view.tool} /></h3>
+      <Title>{view.path.map((name) => <><Pieces of={name} /> › </>)}<Pieces of={view.tool} /></Title>
       <p class="faint"><Text of={approval.agent} /> asked <time dateTime={approval.created_at} title={moment(approval.created_at)}>{ago(approval.created_at)}</time>
         {approval.expires_at && <>, until {moment(approval.expires_at)}</>}
         {isInbox && <> in <a href={`#/c/${approval.conversation_id}`}><Text of={titleOf(approval.conversation_id) ?? 'its conversation'} /></a></>}</p>
@@ -134,7 +131,7 @@ export function ApprovalCard({ card, isInbox = false }: { card: Card; isInbox?: 
       {takesResult && <button type="button" class="main" data-act="respond" disabled={!isOpen} onClick={click(() => setForm('respond'))}><Icon name="check" />Respond <kbd>r</kbd></button>}
       {takes('deny') && <button type="button" data-act="deny" disabled={!isOpen} onClick={click(() => setForm('deny'))}><Icon name="close" />{isQuestion ? 'Decline' : 'Deny'} <kbd>n</kbd></button>}
       {takes('edit') && <button type="button" data-act="edit" disabled={!isOpen} onClick={click(() => setForm('edit'))}><Icon name="edit" />Edit <kbd>e</kbd></button>}
-      {repeated !== null && <button type="button" data-act="repeat" disabled={!isOpen} title="Later calls are approved without asking, until you close this tab or end it above the prompt." onClick={click(approveAll)}>
+      {repeated !== null && <button type="button" data-act="repeat" disabled={!isOpen} title="Later calls are approved without asking, until you close this tab or end it above the prompt." onClick={click(() => void answer({ decision: 'approve' }, approval.repeat))}>
         {approval.repeat!.kind === 'tool' ? <>Approve each <Pieces of={view.tool} /></> : `Approve this ${approval.repeat!.kind}`} in this conversation <kbd>Y</kbd></button>}
     </div></div>
   </article>;

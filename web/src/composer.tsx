@@ -4,7 +4,7 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 
 import { Icon } from './icons';
 import { enterKeys, isSending } from './preferences';
-import { draft, isRunning, open, route, send, stop } from './state';
+import { draft, isRunning, live, open, route, send, stop } from './state';
 import { count, plain, size, Text, tokens } from './text';
 
 const growsItself = CSS.supports('field-sizing', 'content');
@@ -31,13 +31,18 @@ function Field({ id, placeholder }: { id: string; placeholder: string }) {
   const [files, setFiles] = useState<File[]>(kept?.files ?? []);
   const [isOver, setOver] = useState(false);
   const [isBusy, setBusy] = useState(false);
+  const put = useRef('');
 
   const keep = () => { drafts.set(id, { text: field.current!.value, files }); growing(field.current!); };
   useEffect(() => { growing(field.current!); if (matchMedia('(pointer: fine)').matches) field.current!.focus(); }, []);
   useEffect(() => { if (files !== kept?.files) drafts.set(id, { text: field.current!.value, files }); }, [files]);
   useEffect(() => {
     if (draft.value === null) return;
-    field.current!.value = draft.value.text;
+    const { text } = draft.value;
+    const written = field.current!.value;
+    const isPut = written === '' || written === put.current || written === text;
+    field.current!.value = isPut ? text : `${text}${text.endsWith(' ') ? '' : '\n'}${written}`; // nothing that is written is lost
+    put.current = text;
     keep();
     field.current!.focus();
     draft.value = null;
@@ -46,17 +51,24 @@ function Field({ id, placeholder }: { id: string; placeholder: string }) {
   // A later file of a name replaces an earlier one.
   const attach = (list: Iterable<File>) => setFiles((now) => [...new Map([...now, ...list].map((file) => [file.name, file])).values()]);
   const submit = async () => {
-    const prompt = field.current!.value.trim();
-    if ((!prompt && files.length === 0) || isRunning.value || isBusy) return;
+    const text = field.current!.value;
+    if ((!text.trim() && files.length === 0) || isRunning.value || isBusy) return;
     setBusy(true);
-    const wasSent = await send(prompt || `Look at ${count(files.length, 'attached file')}.`, files);
+    const prompt = text.trim() || `Look at ${count(files.length, 'attached file')}.`;
+    const wasSent = await send(prompt, files);
     setBusy(false);
     if (!wasSent) return;
-    drafts.delete(id);
-    if (!field.current) return;
-    field.current.value = '';
-    growing(field.current);
-    setFiles([]);
+    const written = field.current?.value ?? drafts.get(id)?.text ?? '';
+    const rest = written.startsWith(text) ? written.slice(text.length).trimStart() : written; // the next prompt
+    drafts.set(id, { text: rest, files: [] });
+    setFiles((now) => now.filter((file) => !files.includes(file)));
+    if (field.current) {
+      field.current.value = rest;
+      growing(field.current);
+    } else if (rest && live.value?.prompt?.text === prompt) { // the new conversation is open
+      drafts.delete(id);
+      draft.value = { text: rest };
+    }
   };
   const onKey = (event: KeyboardEvent) => {
     if (!isSending(event)) return;

@@ -45,7 +45,7 @@ export function askLine(title: string, label: string, value: string, answer: str
     act(String(new FormData(event.currentTarget as HTMLFormElement).get('text')).trim());
   };
   dialog.value = { title, content: <form onSubmit={submit}>
-    <label>{label} <input name="text" required maxLength={200} defaultValue={value} autocomplete="off" /></label>
+    <label>{label} <input name="text" required pattern=".*\S.*" title="Not only spaces" maxLength={200} defaultValue={value} autocomplete="off" /></label>
     <div class="acts"><button type="submit" class="main">{answer}</button><button type="button" class="quiet" onClick={close}>Cancel</button></div>
   </form> };
 }

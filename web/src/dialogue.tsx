@@ -62,7 +62,13 @@ export function Dialogue() {
   });
   useLayoutEffect(() => {
     const box = scroller.current!;
-    const observer = new ResizeObserver(() => { if (isAtEnd.current) box.scrollTop = box.scrollHeight; });
+    // A call is read from its beginning: the end of a long one would show buttons without the call that they approve.
+    const observer = new ResizeObserver(() => {
+      if (!isAtEnd.current) return;
+      box.scrollTop = box.scrollHeight;
+      const above = box.getBoundingClientRect().top - (box.querySelector('.pending .card:not(.settled)')?.getBoundingClientRect().top ?? Infinity);
+      if (above > 0) box.scrollTop -= above + 8;
+    });
     for (const each of [box, content.current!]) observer.observe(each);
     return () => observer.disconnect();
   }, []);
@@ -99,8 +105,8 @@ function LiveTurn({ versionId }: { versionId: string | null }) {
   const running = live.value;
   if (running === null) return null;
   return <li class="turn" data-live={String(running.isRunning)}>
-    {running.prompt && <PromptView text={running.prompt.text} media={running.prompt.media} files={[]} />}
-    <div class="answer" aria-live="polite" aria-busy={running.isRunning}>
+    {running.prompt && <PromptView text={running.prompt.text} media={running.prompt.media} files={running.prompt.files ?? []} />}
+    <div class="answer" role="group" aria-label="Answer" aria-live="polite" aria-busy={running.isRunning}>
       {running.items.map((item, at) => <ItemView key={at} item={item} versionId={versionId} runId={null} isPending={running.isRunning} />)}
       {running.isRunning && <p class="working" role="status"><span class="spinner" aria-hidden="true" />
         {isConnectionLost.value ? 'The connection is lost. The run continues; this page is reconnecting.' : 'Working'}</p>}
@@ -133,13 +139,12 @@ const TurnView = memo<TurnProps>((props) => <TurnItem {...props} />, (before, ne
 
 function TurnItem({ turn, place, versionId, hidden, canChange }: TurnProps) {
   const [isEditing, setEditing] = useState(false);
-  const uploads = place?.base.kind === 'edit' ? (place.base.files_changed ?? []).filter((path) => path.startsWith('/uploads/')) : [];
   const edit = canChange && place ? () => setEditing(true) : null;
   const hiddenCalls = JSON.parse(hidden) as string[];
   return <li class="turn">
-    {turn.prompt && (isEditing ? <PromptForm text={turn.prompt.text} base={place!.base.id} close={() => setEditing(false)} />
-      : <PromptView text={turn.prompt.text} media={turn.prompt.media} files={uploads} edit={edit} place={canChange ? place : null} />)}
-    <div class="answer">
+    {turn.prompt && (isEditing && place ? <PromptForm text={turn.prompt.text} base={place.base.id} close={() => setEditing(false)} />
+      : <PromptView text={turn.prompt.text} media={turn.prompt.media} files={place?.files ?? []} edit={edit} place={canChange ? place : null} />)}
+    <div class="answer" role="group" aria-label="Answer">
       {turn.items.filter((item) => item.kind !== 'call' || item.outcome !== null || !hiddenCalls.includes(item.id)).map((item, at) =>
         <ItemView key={at} item={item} versionId={versionId} runId={place?.own.run_id ?? null} isPending={false} />)}
       {place?.own.state === 'interrupted' && <p class="note">This turn was interrupted. What was done is kept.</p>}
@@ -150,10 +155,10 @@ function TurnItem({ turn, place, versionId, hidden, canChange }: TurnProps) {
 interface PromptProps { text: string; media: { type: string; data: string | null }[]; files: string[]; edit?: (() => void) | null; place?: Place | null }
 
 export function PromptView({ text, media, files, edit = null, place = null }: PromptProps) {
-  return <div class="prompt">
+  return <div class="prompt" role="group" aria-label="Prompt">
     <div class="bubble"><Prose of={typed(text)} />
       <MediaList media={media} />
-      {files.length > 0 && <div class="media">{files.map((path) => <span class="chip"><Icon name="clip" /><Text of={path.slice('/uploads/'.length)} /></span>)}</div>}
+      {files.length > 0 && <div class="media">{files.map((name) => <span class="chip"><Icon name="clip" /><Text of={name} /></span>)}</div>}
     </div>
     {(edit || place) && <div class="under">
       {place && place.alternatives.length > 1 && <BranchPicker place={place} />}

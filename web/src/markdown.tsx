@@ -86,9 +86,9 @@ const decode = (text: string) => text.replace(/&(?:#(\d{1,7})|#[xX]([\da-fA-F]{1
 function Link({ href, text, children }: { href: string; text: string; children: ComponentChildren }) {
   const url = /^(https?|mailto):/i.test(href) && URL.canParse(href) ? new URL(href) : null;
   if (!url) return <span class="link">{children} (<Text of={href} />)</span>;
-  const names = /^\s*(?:https?:\/\/)?([\w-]+(?:\.[\w-]+)+)/i.exec(text)?.[1]?.toLowerCase();
+  const names = [...text.toLowerCase().matchAll(/([\p{L}\p{N}_-]+(?:\.[\p{L}\p{N}_-]+)+)(?:[/?#:@]\S*)?/gu)].map((found) => found[1]);
   return <><a href={url.href} target="_blank" rel="noopener noreferrer nofollow" title={plain(url.href)}>{children}</a>
-    {names !== undefined && url.host !== '' && names !== url.host && <span class="faint"> ({plain(url.host)})</span>}</>;
+    {url.host !== '' && names.some((name) => name !== url.hostname) && <span class="faint"> ({plain(url.host)})</span>}</>;
 }
 
 const IMAGES: Record<string, string> = { png: 'image/png', jpg: 'image/jpeg', jpeg: 'image/jpeg', gif: 'image/gif', webp: 'image/webp' };

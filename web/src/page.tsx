@@ -13,11 +13,11 @@ import { Plan } from './plan';
 import { notifications, theme } from './preferences';
 import * as server from './server';
 import {
-  agent, agents, begin, draft, follow, go, isMissing, listApprovals, listSkills, loginUrl, lookForChanges, may, me, needsSignIn, open, pendingCount, problem, rename, route, skills, stop, tidy, todos,
+  agent, agents, begin, draft, follow, go, isMissing, listApprovals, listSkills, loginUrl, lookForChanges, may, me, needsSignIn, open, pendingCount, problem, refreshList, rename, route, skills, stop, tidy, todos,
 } from './state';
 import { showSettings } from './settings';
 import { Sidebar } from './sidebar';
-import { Lines, plain, Prose, Text, tokens } from './text';
+import { count, Lines, plain, Prose, Text, tokens } from './text';
 import { Files, Versions } from './versions';
 
 const isListOpen = signal(false);
@@ -45,6 +45,7 @@ function App() {
       <h2>Plan</h2><div id="todos"><Plan todos={todos.value} /></div>
       <h2>Files</h2><div id="files"><Files files={conversation.files} versionId={conversation.details.head!} /></div>
     </aside>}
+    <div class="unseen" role="status">{pendingCount.value > 0 && `${count(pendingCount.value, 'call')} ${pendingCount.value === 1 ? 'waits' : 'wait'} for your decision`}</div>
     <Toast />
     <Dialog />
   </div>;
@@ -193,7 +194,7 @@ document.addEventListener('click', (event) => { if (!(event.target as HTMLElemen
 window.addEventListener('hashchange', () => { if (location.hash.startsWith('#key=')) start(); else if (me.value !== null) void follow(); });
 // Calls of other runs arrive while nothing happens here.
 const lookForApprovals = () => { if (me.value !== null && (document.visibilityState === 'visible' || notifications.value.value === 'on')) void listApprovals(); };
-window.addEventListener('focus', () => { lookForApprovals(); if (me.value !== null) void lookForChanges(); });
+window.addEventListener('focus', () => { lookForApprovals(); if (me.value !== null) { void lookForChanges(); void refreshList(); } });
 setInterval(lookForApprovals, 15_000);
 effect(() => { document.documentElement.dataset['theme'] = theme.value.value; });
 effect(() => {

@@ -26,8 +26,9 @@ export function namesOfRepeat({ tool, args, repeat, decisions }: Approval): stri
   return repeat.kind === 'command' ? `${tool}: ${String(args['command'])}` : `${tool}, this very call`;
 }
 
-export function approveRepeats(conversation: string, { key }: Repeat, says: string): void {
-  if (!approved.value.some((each) => isSame(each, conversation, key))) store([...approved.value, { conversation, key, says }]);
+export function approveLater(approval: Approval, { key }: Repeat): void {
+  const { conversation_id: conversation } = approval;
+  if (!approved.value.some((each) => isSame(each, conversation, key))) store([...approved.value, { conversation, key, says: namesOfRepeat(approval)! }]);
 }
 
 export const askAgain = (gone: Approved) => store(approved.value.filter((each) => each !== gone));

@@ -3,19 +3,20 @@
 import { batch, computed, signal } from '@preact/signals';
 
 import { notify } from './preferences';
-import { isApproved } from './repeats';
+import { approveLater, isApproved } from './repeats';
 import * as server from './server';
 import { Refused } from './server';
+import { session } from './storage';
 import { plain } from './text';
 import { after, nameOf, type Item, type Prompt, type Turn, turnsOf, typed } from './transcript';
 import type {
-  Agent, Approval, Conversation, Difference, FileInfo, Me, Message, Page, Run, Skill, Summary, Todo, Version, VersionDetails,
+  Agent, Approval, Conversation, Difference, FileInfo, Me, Message, Page, Repeat, Run, Skill, Summary, Todo, Version, VersionDetails,
 } from './types';
 
 /** The open conversation at its head. */
 export interface Open { details: Conversation; turns: Turn[]; versions: Version[]; files: FileInfo[]; suspended: Run[] }
 /** A run of the open conversation, or the failed end of one. */
-export interface Live { runId: string; isRunning: boolean; prompt: Prompt | null; items: Item[]; error: string | null; base: string | null }
+export interface Live { runId: string; isRunning: boolean; prompt: Prompt | null; items: Item[]; error: string | null; wasStopped: boolean; base: string | null }
 /** A pending call, or one that is answered and keeps its place until the person turns to something else. */
 export interface Card { key: string; approval: Approval }
 
@@ -35,7 +36,8 @@ export const skills = signal<Skill[]>([]);
 export const conversations = signal<Summary[]>([]);
 export const cursor = signal<string | null>(null);
 export const search = signal('');
-export const route = signal<Route>({ view: 'new' });
+/** What the address says, so that a page that is still loading never shows the composer of a new conversation instead. */
+export const route = signal<Route>(parseRoute(location.hash));
 export const open = signal<Open | null>(null);
 /** The address leads to a conversation or a version that does not exist for this person. */
 export const isMissing = signal(false);
@@ -58,11 +60,16 @@ const currentId = () => route.value.view === 'chat' || route.value.view === 'ver
 
 // Errors
 
+// The messages of the server for these errors are for programs.
+const UNKNOWN_KEY = 'The server does not know this API key: it is wrong, or has expired, or was revoked.';
+const WAITS = 'Calls of the last turn wait for a decision. Answer them first, or edit an earlier prompt.';
+
 export function fail(error: unknown): void {
   if (server.isAbort(error)) return;
   const isUnknown = error instanceof Refused && error.status === 401;
   const isFirst = isUnknown && me.value === null && !server.hasKey(); // nothing has failed yet
-  problem.value = isFirst ? null : error instanceof Error ? error.message : String(error);
+  const waits = error instanceof Refused && Array.isArray(error.facts['pending']);
+  problem.value = isFirst ? null : waits ? WAITS : isUnknown && server.hasKey() ? UNKNOWN_KEY : error instanceof Error ? error.message : String(error);
   if (isUnknown) {
     needsSignIn.value = true;
     loginUrl.value = typeof error.facts['login_url'] === 'string' ? error.facts['login_url'] : null;
@@ -94,12 +101,15 @@ export const go = (address: string) => { location.hash = address; };
 
 /** Show what the address says. A link to a version or an approval does not say its conversation. */
 export const follow = guarded(async () => {
-  const next = parseRoute(location.hash);
+  const { hash } = location;
+  const next = parseRoute(hash);
   tidy();
   isMissing.value = false;
   if (next.view === 'versions' && next.version !== null) {
     const known = open.value?.versions.find((version) => version.id === next.version);
     next.id = known?.conversation_id ?? (await found(server.get<Version>(`versions/${next.version}`)))?.conversation_id ?? '';
+    if (location.hash !== hash) return; // the person has gone elsewhere
+    isMissing.value = next.id === '';
   }
   const isOther = (next.view === 'chat' || next.view === 'versions') && next.id !== currentId();
   batch(() => {
@@ -116,7 +126,6 @@ export const follow = guarded(async () => {
 async function found<T>(answer: Promise<T>): Promise<T | null> {
   try { return await answer; } catch (error) {
     if (!(error instanceof Refused && (error.status === 404 || error.status === 422))) throw error;
-    isMissing.value = true;
     return null;
   }
 }
@@ -148,10 +157,13 @@ export const listSkills = unattended(async () => {
 
 // Conversations
 
+/** How many conversations are loaded at once. */
+const PAGE = 30;
+
 export const listConversations = unattended(async (more = false) => {
   if (!may('run')) return;
   const wanted = search.value.trim();
-  const parameters = new URLSearchParams({ limit: '30' });
+  const parameters = new URLSearchParams({ limit: String(PAGE) });
   if (wanted) parameters.set('search', wanted);
   if (more && cursor.value) parameters.set('cursor', cursor.value);
   const page = await server.get<Page<Summary>>(`conversations?${parameters}`);
@@ -161,6 +173,9 @@ export const listConversations = unattended(async (more = false) => {
     cursor.value = page.cursor;
   });
 });
+
+/** Show the conversations that another page or a program has started, renamed or deleted, unless the person has loaded older ones. */
+export const refreshList = async () => { if (conversations.value.length <= PAGE) await listConversations(); };
 
 /** Return why a turn has failed, and its prompt with the text of loaded skills, which is sent again. */
 async function loadFailure(id: string, failed: Version): Promise<[VersionDetails['error'], Prompt | null]> {
@@ -178,6 +193,7 @@ export async function refresh(ended: Live | null = null): Promise<void> {
   const details = await found(server.get<Conversation>(`conversations/${id}`));
   if (currentId() !== id) return;
   if (details === null) {
+    isMissing.value = true;
     open.value = null;
     conversations.value = conversations.value.filter((each) => each.id !== id);
     return;
@@ -195,18 +211,18 @@ export async function refresh(ended: Live | null = null): Promise<void> {
   if (currentId() !== id) return; // another conversation was opened in the meantime
   const hasMoved = open.value?.details.head !== details.head;
   batch(() => {
-    open.value = { details, turns: turnsOf(transcript.messages), versions: history.items, files: files.items, suspended };
+    open.value = { details, turns: turnsOf(transcript.messages, details.state), versions: history.items, files: files.items, suspended };
     todos.value = details.todos;
     agent.value = details.agent;
-    if (ended !== null && live.value === ended) live.value = ended.error === null ? null : hasMoved ? { ...ended, prompt: null, items: [] } : ended;
+    if (ended !== null && live.value === ended) live.value = ended.error === null || (ended.wasStopped && hasMoved) ? null : hasMoved ? { ...ended, prompt: null, items: [] } : ended;
     if (hasFailed && live.value === null) {
-      live.value = { runId: failed.run_id ?? '', isRunning: false, prompt: isKept ? null : prompt, items: [], error: `The last turn failed${error ? `: ${error}` : '.'}`, base: details.head };
+      live.value = { runId: failed.run_id ?? '', isRunning: false, prompt: isKept ? null : prompt, items: [], error: `The last turn failed${error ? `: ${error}` : '.'}`, wasStopped: false, base: details.head };
     }
   });
   await listApprovals();
   if (details.state === 'awaiting_approval') await loadDecisions();
   const running = details.running[0];
-  if (running !== undefined && running !== ended?.runId) void watchRun(running, null);
+  if (running !== undefined && running !== ended?.runId) void watchRun(id, running, null);
   void loadOlderVersions(id, history.cursor);
 }
 
@@ -249,34 +265,37 @@ function leave(): void {
 /** A new conversation whose first prompt could not be sent yet, such as after a refused upload. */
 let prepared: Conversation | null = null;
 
+/** Put the new conversation into the list, and open it unless the person has gone elsewhere. */
 function showPrepared(): void {
   const made = prepared!;
   prepared = null;
+  conversations.value = [made, ...conversations.value];
+  if (route.value.view !== 'new') return;
   history.pushState(null, '', `#/c/${made.id}`);
   batch(() => {
-    conversations.value = [made, ...conversations.value];
     route.value = { view: 'chat', id: made.id };
     open.value = { details: made, turns: [], versions: [], files: [], suspended: [] };
   });
 }
 
 /** Send a prompt with files, and return whether it was sent. A conversation is created with its first prompt, which names it. */
-export async function send(prompt: string, files: File[] = []): Promise<boolean> {
+export async function send(prompt: string, files: File[] = [], to = currentId()): Promise<boolean> {
   if (isSending || live.value?.isRunning || needsSignIn.value) return false;
   isSending = true;
   try {
     return await guarded(async () => {
-      const isNew = currentId() === null;
-      if (isNew && prepared?.agent !== agent.value) {
+      if (to === null && prepared?.agent !== agent.value) {
         const name = [...prompt.split('\n')[0]!].slice(0, 60).join('');
         prepared = await server.post<Conversation>('conversations', { agent: agent.value, name });
       }
-      const id = isNew ? prepared!.id : currentId()!;
+      const id = to ?? prepared!.id;
       for (const file of files) await upload(id, file);
       const base = open.value?.details.head ?? null;
       const run = await server.post<Run>(`conversations/${id}/turns?wait=false`, { prompt });
-      if (isNew) showPrepared();
-      void watchRun(run.id, { text: prompt, media: [] }, base);
+      if (to === null) showPrepared();
+      const sent: Prompt = { text: prompt, media: [], files: files.map((file) => file.name) };
+      session.setItem('sent', JSON.stringify([run.id, sent]));
+      void watchRun(id, run.id, sent, base);
       return true;
     })() ?? false;
   } finally {
@@ -290,42 +309,51 @@ async function upload(id: string, file: File): Promise<void> {
   }
 }
 
-/** Send a prompt in place of the turn that started from a version: on a branch, if that turn is stored. */
+/**
+ * Send a prompt in place of the turn that started from a version: on a branch, if that turn is stored. If it cannot be sent,
+ * the head is where it was, and the prompt is in the composer.
+ */
 export async function resend(prompt: string, baseId: string | null): Promise<void> {
   const id = currentId();
-  if (id === null || isSending || live.value?.isRunning) return;
-  await guarded(async () => {
+  const wasSent = id !== null && !isSending && !isRunning.value && await guarded(async () => {
     const head = open.value?.details.head;
-    if (baseId !== null && head && baseId !== head) await server.post(`conversations/${id}/head`, { version: baseId, expected: head });
-    live.value = null;
-    await refresh();
+    const moves = baseId !== null && head && baseId !== head;
+    if (moves) await server.post(`conversations/${id}/head`, { version: baseId, expected: head });
+    let isSent = false;
+    try {
+      live.value = null;
+      await refresh();
+      isSent = await send(prompt, [], id);
+    } finally {
+      if (moves && !isSent) {
+        await server.post(`conversations/${id}/head`, { version: head, expected: baseId });
+        await refresh();
+      }
+    }
+    return isSent;
   })();
-  if (problem.value === null) {
-    live.value = null;
-    await send(prompt);
-  }
+  if (!wasSent && currentId() === id) draft.value = { text: prompt };
 }
 
 /** The pause between two renderings of a streamed answer, however fast its events arrive. It leaves most frames to the person. */
 const PAUSE_MS = 40;
 
-/** Watch a run until its end, and then show the stored state. */
-export async function watchRun(runId: string, prompt: Prompt | null, base: string | null = null): Promise<void> {
-  if (live.value?.runId === runId && live.value.isRunning) return;
+/** Watch a run until its end, and then show the stored state; but not if the person has opened another conversation since. */
+async function watchRun(id: string, runId: string, prompt: Prompt | null, base: string | null = null): Promise<void> {
+  if (id !== currentId() || (live.value?.runId === runId && live.value.isRunning)) return;
   leave();
   const controller = watching = new AbortController();
-  const id = currentId();
-  let now: Live = { runId, isRunning: true, prompt, items: [], error: null, base: base ?? open.value?.details.head ?? null };
+  let now: Live = { runId, isRunning: true, prompt, items: [], error: null, wasStopped: false, base: base ?? open.value?.details.head ?? null };
   live.value = now;
   let isDue = false;
   const show = () => { isDue = false; if (watching === controller) live.value = now; };
   if (prompt === null) void loadDecisions(); // of the person or the program that has resumed the run
-  if (prompt === null) void loadPrompt(id!, runId).then((found) => { if (watching === controller) live.value = now = { ...now, prompt: found }; });
+  if (prompt === null) void loadPrompt(id, runId).then((found) => { if (watching === controller) live.value = now = { ...now, prompt: found }; });
   try {
     for await (const event of server.watch(runId, controller.signal)) {
       if (watching !== controller) return;
       if (event.type === 'todos') todos.value = event.todos;
-      else if (event.type === 'error') now = { ...now, error: event.message };
+      else if (event.type === 'error') now = { ...now, error: event.message, wasStopped: event.kind === 'cancelled' };
       else if (event.type === 'lost') isConnectionLost.value = true;
       else if (event.type === 'back') isConnectionLost.value = false;
       else now = { ...now, items: after(now.items, event) };
@@ -342,11 +370,13 @@ export async function watchRun(runId: string, prompt: Prompt | null, base: strin
   const isSeen = document.visibilityState === 'visible'; // a page that is hidden later has shown the end
   await unattended(refresh)(now);
   const waits = cards.value.some(({ approval }) => isPending(approval) && approval.conversation_id === id);
-  if (!waits && !isSeen) notify(plain(titleOf(id!) ?? 'Conversation'), now.error === null ? 'The turn has ended.' : 'The turn has failed.', `#/c/${id}`);
+  if (!waits && !isSeen) notify(plain(titleOf(id) ?? 'Conversation'), now.error === null ? 'The turn has ended.' : 'The turn has failed.', `#/c/${id}`);
 }
 
-/** The prompt of a run that somebody else started, as soon as its first step is stored. */
+/** The prompt that this tab has sent, also after a reload; or that of a run that somebody else started, as soon as its first step is stored. */
 async function loadPrompt(conversationId: string, runId: string): Promise<Prompt | null> {
+  const [sentId, sent] = JSON.parse(session.getItem('sent') ?? '[]') as [string?, Prompt?];
+  if (sent && sentId === runId) return sent;
   const { items } = await server.get<Page<Version>>(`conversations/${conversationId}/versions?steps=true&limit=5`).catch(() => ({ items: [] as Version[] }));
   const text = items.find((version) => version.run_id === runId)?.prompt;
   const isShown = typed(open.value?.turns.at(-1)?.prompt?.text ?? '') === text; // the run continues a turn after an answer
@@ -469,7 +499,7 @@ async function settleBy(card: Card, digest: string, answer: Answer): Promise<boo
   try {
     const path = `approvals/${card.approval.id}?resume=${may('run')}`;
     const done = await server.postExactly<{ approval: Approval; run_id: string | null }>(path, { ...answer, digest });
-    if (done.run_id !== null && card.approval.conversation_id === currentId()) void watchRun(done.run_id, null);
+    if (done.run_id !== null) void watchRun(card.approval.conversation_id, done.run_id, null);
     settle(card.key, done.approval);
     return true;
   } catch (error) {
@@ -478,9 +508,14 @@ async function settleBy(card: Card, digest: string, answer: Answer): Promise<boo
   }
 }
 
-export const decide = guarded(async (card: Card, digest: string, answer: Answer) => {
+/** Answer a call. `repeat` are later calls that are approved with it, but only if the answer counts. */
+export const decide = guarded(async (card: Card, digest: string, answer: Answer, repeat: Repeat | null = null) => {
   answered.add(card.key);
-  try { return await settleBy(card, digest, answer); } finally { await listApprovals(); }
+  try {
+    const counts = await settleBy(card, digest, answer);
+    if (counts && repeat !== null) approveLater(card.approval, repeat);
+    return counts;
+  } finally { await listApprovals(); }
 });
 
 function settle(key: string, approval: Approval): void {
@@ -510,8 +545,9 @@ export async function latestDecisions(): Promise<Approval[]> {
 
 /** Continue a turn whose calls are all answered, such as by a program that did not resume it. */
 export const resumeTurn = guarded(async () => {
-  const run = await server.post<Run>(`conversations/${open.value!.details.id}/resume?wait=false`);
-  void watchRun(run.id, null);
+  const { id } = open.value!.details;
+  const run = await server.post<Run>(`conversations/${id}/resume?wait=false`);
+  void watchRun(id, run.id, null);
 });
 
 /** Show what another page or a program has done to the open conversation in the meantime. */

@@ -4,7 +4,7 @@ import { parseExactly } from './server';
 import type { Content, Event, Message, Part, Version } from './types';
 
 export interface Media { type: string; data: string | null }
-export interface Prompt { text: string; media: Media[] }
+export interface Prompt { text: string; media: Media[]; files?: string[] }
 export interface Call {
   kind: 'call'; id: string; name: string; args: Record<string, unknown> | string; outcome: string | null; result: string;
   exitCode: number | null; steps: Item[]; media: Media[]; hasThread: boolean;
@@ -58,7 +58,8 @@ const newCall = (id: string, name: string, args: unknown): Call =>
 const isMemory = (content: unknown) => Array.isArray(content) && content.length > 0
   && (content as Content[]).every((piece) => typeof piece === 'object' && /^pydantic-ai-harness\.memory\./.test(piece?.metadata?.origin ?? ''));
 
-export function turnsOf(messages: Message[], offset = 0): Turn[] {
+/** `state` is that of the version with the messages. */
+export function turnsOf(messages: Message[], state: string | null = null): Turn[] {
   const turns: Turn[] = [];
   messages.forEach((message, index) => {
     // A text beside results is a note for the model, such as on a call that a person changed.
@@ -67,15 +68,18 @@ export function turnsOf(messages: Message[], offset = 0): Turn[] {
       const last = turns.at(-1);
       if (part.part_kind === 'user-prompt' && last && isMemory(part.content)) last.items.push({ kind: 'note', text: 'The agent read its memory.' });
       else if (part.part_kind === 'user-prompt' && hasResults && last) last.items.push({ kind: 'note', text: readContent(part.content).text });
-      else if (part.part_kind === 'user-prompt') turns.push({ key: String(offset + index), at: offset + index, prompt: readContent(part.content), items: [] });
+      else if (part.part_kind === 'user-prompt') turns.push({ key: String(index), at: index, prompt: readContent(part.content), items: [] });
       else if (last) addPart(last.items, part);
       else {
         const items: Item[] = [];
         addPart(items, part);
-        if (items.length > 0) turns.push({ key: String(offset + index), at: offset + index, prompt: null, items });
+        if (items.length > 0) turns.push({ key: String(index), at: index, prompt: null, items });
       }
     }
   });
+  if (state === 'interrupted' || state === 'failed') { // its last calls will never have a result
+    for (const item of turns.at(-1)?.items ?? []) if (item.kind === 'call') item.outcome ??= 'interrupted';
+  }
   return turns;
 }
 
@@ -184,7 +188,12 @@ export interface Place {
   own: Version;
   /** The turns that started from the same version, oldest first, with this one. */
   alternatives: Version[];
+  /** The names of the files that were attached to the prompt. Each is an edit of its own before the turn. */
+  files: string[];
 }
+
+const UPLOADS = '/uploads/';
+const uploadsOf = (version: Version) => (version.files_changed ?? []).filter((path) => path.startsWith(UPLOADS)).map((path) => path.slice(UPLOADS.length));
 
 const isTurn = (version: Version) => version.prompt !== null && version.kind !== 'edit' && version.kind !== 'merge' && version.kind !== 'root';
 
@@ -211,7 +220,9 @@ export function placesOf(versions: Version[], headId: string | null): (at: numbe
     const base = counted[index], own = counted[index + 1];
     if (!base || !own) return null;
     const alternatives = (startsByAnchor.get(anchor(base.id)) ?? []).filter((version) => version.state !== 'failed' || version.id === own.id);
-    return { base, own, alternatives };
+    let files: string[] = [];
+    for (let before: Version | undefined = base; before?.kind === 'edit'; before = byId.get(before.parent_id ?? '')) files = [...uploadsOf(before), ...files];
+    return { base, own, alternatives, files };
   };
 }
 

@@ -70,6 +70,6 @@ export type Event = { path?: string[] } & (
   | { type: 'budget'; kind: string; measure: string; scope: string | null; limit: number | null; used: number | null; model: string | null }
   | { type: 'status'; text: string }
   | { type: 'usage' } & Usage
-  | { type: 'error'; message: string }
+  | { type: 'error'; kind: string; message: string }
   | { type: 'end'; status: string | null; version_id: string | null }
 );

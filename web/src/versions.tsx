@@ -115,7 +115,7 @@ function Details({ version }: { version: Version }) {
 function Contents({ tab, loaded: { details, messages, files } }: { tab: (typeof TABS)[number]; loaded: Loaded }) {
   switch (tab) {
     case 'Dialogue': return <>
-      <Messages messages={messages} versionId={details.id} runId={details.run_id} />
+      <Messages messages={messages} version={details} runId={details.run_id} />
       {details.error !== null && <div class="failure"><p>The turn failed: <Text of={details.error} /></p></div>}
     </>;
     case 'Changes': return <div class="changes"><Protected version={details} /><FileDiffs files={details.files} /></div>;
@@ -127,16 +127,16 @@ function Contents({ tab, loaded: { details, messages, files } }: { tab: (typeof 
 
 const LAST_TURNS = 20;
 
-function Messages({ messages, versionId, runId }: { messages: Message[]; versionId: string; runId: string | null }) {
+function Messages({ messages, version: { id: versionId, state }, runId }: { messages: Message[]; version: Version; runId: string | null }) {
   const [isWhole, setWhole] = useState(false);
-  const turns = turnsOf(messages);
+  const turns = turnsOf(messages, state);
   const shown = isWhole ? turns : turns.slice(-LAST_TURNS);
   if (turns.length === 0) return <p class="faint">Nothing was said yet.</p>;
   return <>
     {shown.length < turns.length && <p><button type="button" class="small" onClick={() => setWhole(true)}>Show {count(turns.length - shown.length, 'earlier turn')}</button></p>}
     <ol class="dialogue">{shown.map((turn) => <li class="turn" key={turn.key}>
       {turn.prompt && <PromptView text={turn.prompt.text} media={turn.prompt.media} files={[]} />}
-      <div class="answer">{turn.items.map((item) => <ItemView item={item} versionId={versionId} runId={turn === turns.at(-1) ? runId : null} isPending={false} />)}</div>
+      <div class="answer" role="group" aria-label="Answer">{turn.items.map((item) => <ItemView item={item} versionId={versionId} runId={turn === turns.at(-1) ? runId : null} isPending={false} />)}</div>
     </li>)}</ol>
   </>;
 }
@@ -209,7 +209,7 @@ function Comparison({ before, after }: { before: Version; after: Version }) {
       <FileDiffs files={found.files} />
       <h3>Dialogue</h3>
       <p class="faint">{count(found.messages_common, 'message')} in both, {found.messages_removed.length} only in the first, {found.messages_added.length} only in the second.</p>
-      <Two before={<Messages messages={found.messages_removed} versionId={before.id} runId={null} />} after={<Messages messages={found.messages_added} versionId={after.id} runId={null} />} />
+      <Two before={<Messages messages={found.messages_removed} version={before} runId={null} />} after={<Messages messages={found.messages_added} version={after} runId={null} />} />
       <h3>Plan</h3>
       <Two before={<Plan todos={found.todos_before} />} after={<Plan todos={found.todos_after} />} />
       <h3>Usage</h3>

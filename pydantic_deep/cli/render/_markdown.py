@@ -6,10 +6,21 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import ClassVar
 
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
 from rich.containers import Renderables
-from rich.markdown import BlockQuote, CodeBlock, Heading, ListItem, Markdown, MarkdownElement, Paragraph
+from rich.markdown import (
+    BlockQuote,
+    CodeBlock,
+    Heading,
+    ListItem,
+    Markdown,
+    MarkdownElement,
+    Paragraph,
+    TableDataElement,
+)
 from rich.segment import Segment
 from rich.style import Style
 from rich.syntax import Syntax
@@ -20,6 +31,21 @@ from ._wrapping import wrapped_parts
 
 CODE_THEME = 'ansi_dark'
 """Colors of the terminal's own palette, which are readable on a light and on a dark background."""
+
+
+_PARSER = MarkdownIt('commonmark', {'html': False}).enable(['strikethrough', 'table'])
+"""HTML is text: Rich would leave out each `<name>` of an answer."""
+
+
+def _parse(text: str) -> list[Token]:
+    """Parse Markdown. Images become texts, since Rich prints them before their paragraph and without their targets."""
+    tokens = _PARSER.parse(text)
+    for child in (child for token in tokens for child in token.children or () if child.type == 'image'):
+        child.type, child.tag, child.children = 'text', '', None
+        child.content = (
+            f'Image: {child.content} ({child.attrs["src"]})' if child.content else f'Image: {child.attrs["src"]}'
+        )
+    return tokens
 
 
 class CopyableCode(CodeBlock):
@@ -76,6 +102,14 @@ class LeftHeading(Heading):
         yield self.text
 
 
+class WholeCell(TableDataElement):
+    """A cell of a table whose long words are broken, not cut."""
+
+    def __init__(self, justify: JustifyMethod) -> None:
+        super().__init__(justify)
+        self.content.overflow = 'fold'
+
+
 class AnswerMarkdown(Markdown):
     """Markdown from the model. Targets of links are printed, since their texts may be misleading.
 
@@ -90,6 +124,8 @@ class AnswerMarkdown(Markdown):
         'paragraph_open': WrappedParagraph,
         'blockquote_open': Quote,
         'list_item_open': Item,
+        'td_open': WholeCell,
+        'th_open': WholeCell,
     }
 
     def __init__(self, text: str, *, theme: str | None = None) -> None:
@@ -99,7 +135,8 @@ class AnswerMarkdown(Markdown):
             text: The Markdown.
             theme: The colors of code; `CODE_THEME` by default.
         """
-        super().__init__(escape_prose(text), hyperlinks=False, code_theme=theme or CODE_THEME)
+        super().__init__('', hyperlinks=False, code_theme=theme or CODE_THEME)
+        self.parsed = _parse(escape_prose(text))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the rendered lines."""
@@ -174,6 +211,6 @@ def markdown_blocks(text: str) -> list[str]:
 
 def _block_starts(text: str) -> Iterator[int]:
     """Yield the first line of each block."""
-    for token in Markdown(text).parsed:
+    for token in _parse(text):
         if token.level == 0 and token.nesting >= 0 and token.map is not None:
             yield token.map[0]

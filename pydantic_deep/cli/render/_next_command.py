@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Final, TypeVar
@@ -33,14 +34,20 @@ def keep_option(context: typer.Context, param: typer.CallbackParam, value: Value
     return value
 
 
-def next_command(name: str, *words: str) -> str:
+def next_command(name: str, *words: str, instead: Mapping[str, str | None] | None = None) -> str:
     """Return a command line, with the given options of the running command that decide what it works on.
 
     Passwords in them, such as that of a store, are redacted, and control characters escaped.
+
+    Args:
+        name: The command.
+        words: Its arguments.
+        instead: Values that replace those of the running command; `None` leaves the option out.
     """
+    given = {**(_given.get() or {}), **(instead or {})}
     options = [
         f'{option} {shlex.quote(visible(str(redact(value)), one_line=True))}'
-        for option, value in (_given.get() or {}).items()
-        if option != '--agent' or name in _RUNS_AGENT
+        for option, value in given.items()
+        if value is not None and (option != '--agent' or name in _RUNS_AGENT)
     ]
     return ' '.join(['pydantic-deep', name, *words, *options])

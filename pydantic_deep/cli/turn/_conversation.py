@@ -183,9 +183,10 @@ class Conversation:
         ]
         if different:
             name = short_id(record.id)
+            place = {'--agent': settings.agent, **({'--dir': settings.directory} if 'directory' in different else {})}
             raise ForeignVersionError(
                 f'The turn of the version {name} has another {" and ".join(different)} than this conversation. Resume it '
-                f'with `{next_command("resume", name)}`.'
+                f'with `{next_command("resume", name, instead=place)}`.'
             )
 
     async def resume_from(self, record: VersionRecord) -> Version:

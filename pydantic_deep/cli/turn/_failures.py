@@ -128,7 +128,7 @@ def describe_interrupted_prompt(version: str) -> str:
     """Return the message for a turn that was interrupted at a prompt."""
     return (
         f'Interrupted. Completed work is not undone. The version {version} is still pending: answer with '
-        f'`{next_command("resume", version)}`, or continue in a chat with another prompt.'
+        f'`{next_command("resume", version)}`, in a chat with `/resume`, or continue in a chat with another prompt.'
     )
 
 

@@ -122,7 +122,7 @@ def test_interrupt_at_a_prompt_discards_all_answers(
     assert (result.exit_code, result.stdout) == (130, '')
     assert not (work / 'new.txt').exists()
     assert steady(result.stderr).splitlines()[-1] == snapshot(
-        'Interrupted. Completed work is not undone. The version 01234567 is still pending: answer with `pydantic-deep resume 01234567`, or continue in a chat with another prompt.'
+        'Interrupted. Completed work is not undone. The version 01234567 is still pending: answer with `pydantic-deep resume 01234567`, in a chat with `/resume`, or continue in a chat with another prompt.'
     )
 
 

@@ -244,9 +244,20 @@ def test_resume_refuses_calls_of_another_agent(invoke: Invoke, tmp_path: Path, w
     result = invoke('chat', '--approvals=allow', model=ScriptedModel(), stdin=f'/resume {version}\n')
     assert result.stderr == (
         f'The turn of the version {version} has another directory than this conversation. '
-        f'Resume it with `pydantic-deep resume {version}`.\n'
+        f'Resume it with `pydantic-deep resume {version} --dir {other}`.\n'
     )
     assert (other / 'poem.txt').read_text() == 'violet\n'
+
+
+def test_resume_names_the_agent_of_the_turn(invoke: Invoke, work: Path) -> None:
+    """The suggested command has the agent with which the turn ran, not that of the chat."""
+    invoke('run', 'Fix it', '--approvals=pause', model=ScriptedModel(EDIT))
+    (work / 'mine.py').write_text('from pydantic_deep import create_deep_agent\nagent = create_deep_agent("test")\n')
+    result = invoke('chat', '--agent', 'mine:agent', model=ScriptedModel(), stdin='/resume\n')
+    version = json.loads(invoke('show', '--json').stdout)['id'][-8:]
+    assert (
+        f'has another agent than this conversation. Resume it with `pydantic-deep resume {version}`.\n' in result.stderr
+    )
 
 
 def test_rewind_to_a_pending_version_keeps_its_calls_for_resume(

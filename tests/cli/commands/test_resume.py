@@ -118,7 +118,7 @@ def test_resume_with_another_model(invoke: Invoke, paused: str) -> None:
 def test_interrupt_during_resume_discards_all_answers(invoke: Invoke, make_terminal: MakeTerminal, paused: str) -> None:
     result = invoke('resume', paused, model=ScriptedModel(), terminal=make_terminal('y', KeyboardInterrupt()))
     assert result.exit_code == 130
-    resume = f'answer with `pydantic-deep resume {paused[-8:]}`, or continue in a chat with another prompt.'
+    resume = f'answer with `pydantic-deep resume {paused[-8:]}`, in a chat with `/resume`, or continue in a chat with another prompt.'
     assert result.stderr.splitlines()[-1].endswith(f'The version {paused[-8:]} is still pending: {resume}')
     assert invoke('resume', paused, '--approvals=deny', model=ScriptedModel('No.', 'Done.')).exit_code == 0
 

@@ -104,6 +104,18 @@ def test_markdown_is_escaped_and_shows_the_targets_of_links() -> None:
     assert show('[here](http://evil.example) \x1b]0;t\x07') == 'here (http://evil.example) \\x1b]0;t\\x07\n'
 
 
+def test_nothing_of_an_answer_is_left_out() -> None:
+    """HTML and placeholders are shown as text, images with their targets where they stand, and long words of tables whole."""
+    assert show('Run `cp` <from> <to>, see ![a chart](/a%20b.png) and ![](https://x.example/c.png).') == (
+        'Run cp <from> <to>, see Image: a chart (/a%20b.png) and\nImage: https://x.example/c.png.\n'
+    )
+    assert show('<div>\n\nList<String> &lt;b&gt;\n\n</div>') == '<div>\n\nList<String> <b>\n\n</div>\n'
+    path = '/src/' + 'a' * 60 + '.py'
+    shown = show(f'| file | lines |\n|---|--:|\n| {path} | 12 |\n', width=40)
+    assert path in re.sub(r'\s|12', '', shown)
+    assert '…' not in shown
+
+
 def test_blank_markdown_shows_nothing() -> None:
     """A blank text has no lines and no blocks."""
     assert (show(' \n'), markdown_blocks(' \n\n'), split_blocks('')) == ('', [], ([], ''))

@@ -60,7 +60,10 @@ async def walk(page: Page, client: httpx.AsyncClient, script: Script, axe: str, 
     await expect(page.locator('#difference')).to_be_visible()
     await check(page, axe, f'{place}: a comparison')
 
-    await ask(client, script, call('write_file', path='/b.txt', content='b\n' * 3))
+    pending = await ask(client, script, call('write_file', path='/b.txt', content='b\n' * 3))
+    await page.evaluate(f"location.hash = '#/c/{pending['conversation_id']}'")
+    await expect(page.locator('.pending .card .diff')).to_be_visible()
+    await check(page, axe, f'{place}: a pending call in the dialogue')
     await page.evaluate("location.hash = '#/a'")
     await expect(page.locator('.card .diff')).to_be_visible()
     await check(page, axe, f'{place}: the inbox')
@@ -127,3 +130,20 @@ async def test_no_state_of_the_page_has_violations(
             await seen.page.click('.only-narrow')
             await check(seen.page, axe, f'{given}: the list')
         await seen.page.context.close()
+
+
+async def test_screen_readers_know_who_speaks_and_what_is_pending(open_page: OpenPage, script: Script):
+    """Prompts and answers are named, and a call that needs a decision is announced, in one sentence, wherever it arises."""
+    seen = await open_page()
+    await seen.page.click('.choice:has-text("careful")')
+    await seen.say('Hi', until='Nothing.')
+    await expect(seen.page.locator('#dialogue')).to_match_aria_snapshot(
+        '- listitem:\n  - group "Prompt":\n    - text: Hi\n    - button "Edit"\n  - group "Answer":\n    - paragraph: Nothing.'
+    )
+    announced = seen.page.get_by_role('status').filter(has_text='for your decision')
+    await expect(announced).to_have_count(0)
+    script.next = [call('write_file', path='/a.txt', content='a\n')]
+    await seen.send('go')
+    await expect(announced).to_have_text('1 call waits for your decision')
+    await seen.page.click('.pending [data-act=approve]:enabled')
+    await expect(announced).to_have_count(0)

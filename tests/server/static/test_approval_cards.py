@@ -374,7 +374,7 @@ async def test_delegation_keeps_its_steps_through_an_approval(open_page: OpenPag
     seen = await open_page()
     await seen.page.click('.choice:has-text("lead")')
     await seen.send('write it')
-    await expect(seen.page.locator('.card h3')).to_have_text('helper › write_file')
+    await expect(seen.page.locator('.card header h3, .card header h2')).to_have_text('helper › write_file')
     await expect(seen.page.locator('.card .diff .added')).to_have_text(['1a'])
     await seen.page.reload()
     await seen.calls.first.click()
@@ -1011,3 +1011,29 @@ async def test_conversation_title_is_cut_between_characters(open_page: OpenPage,
     await seen.page.click('.choice:has-text("bold")')
     await seen.say('x' * 59 + '👩👩', until='Nothing.')
     await expect(seen.page.locator('#conversations .name')).to_have_text('x' * 59 + '👩')
+
+
+async def test_long_call_is_shown_from_its_beginning(open_page: OpenPage, script: Script) -> None:
+    """A person sees which call a button approves: the dialogue does not jump to the end of a long one."""
+    seen = await open_page()
+    script.next = [call('write_file', path='/long.txt', content='line\n' * 300)]
+    await seen.page.click('.choice:has-text("careful")')
+    await seen.send('go')
+    await expect(seen.page.locator('.pending .card header')).to_be_in_viewport()
+    await expect(seen.page.locator('.pending [data-act=approve]')).not_to_be_in_viewport()
+    await seen.press('a')
+    await expect(seen.page.locator('.pending .card header')).to_be_in_viewport()
+
+
+async def test_prompt_for_a_turn_with_pending_calls_is_not_lost(open_page: OpenPage, script: Script) -> None:
+    """A prompt is refused in words for people while calls are pending, and stays in the composer."""
+    seen = await open_page()
+    script.next = [call('write_file', path='/a.txt', content='a\n')]
+    await seen.page.click('.choice:has-text("careful")')
+    await seen.send('go')
+    await expect(seen.page.locator('.pending [data-act=approve]:enabled')).to_be_visible()
+    await seen.send('and then?')
+    await expect(seen.page.locator('#problem')).to_have_text(
+        'Calls of the last turn wait for a decision. Answer them first, or edit an earlier prompt.'
+    )
+    await expect(seen.page.locator('#prompt')).to_have_value('and then?')

@@ -121,7 +121,7 @@ async def test_double_submit_sends_one_prompt(open_page: OpenPage, served: Serve
 
 
 async def test_files_are_attached_by_button_drop_and_paste(open_page: OpenPage, served: Served):
-    """Attached files are named in the composer, can be removed, and become uploads of the turn."""
+    """Attached files are named in the composer, can be removed, and become uploads of the turn, which names all of them."""
     seen = await open_page()
     chips = seen.page.locator('.attached .chip')
     await seen.page.set_input_files('input[type=file]', {'name': 'a.csv', 'mimeType': 'text/csv', 'buffer': b'1,2\n'})
@@ -136,7 +136,8 @@ async def test_files_are_attached_by_button_drop_and_paste(open_page: OpenPage, 
 
     await expect(chips).to_have_count(0)
     shown = seen.turns.last.locator('.bubble .chip')
-    await expect(shown).to_have_count(1)  # each upload is a version; the turn starts from the last one
+    await expect(shown).to_have_count(3)
+    await expect(shown).to_contain_text(['a.csv', 'b.txt', 'pasted-'])
     files = await seen.page.locator('#files button').all_inner_texts()
     assert [name.split('-')[0] for name in files] == ['/uploads/a.csv', '/uploads/b.txt', '/uploads/pasted']
     assert seen.problems == []
@@ -184,6 +185,16 @@ async def test_each_conversation_keeps_its_draft(open_page: OpenPage):
     await expect(prompt).to_have_value('draft of two')
     await seen.page.click('#conversations a >> text=one')
     await expect(prompt).to_have_value('')
+
+
+async def test_attached_files_are_shown_while_the_turn_runs(open_page: OpenPage):
+    """The files are at their prompt from the beginning of the turn, also before its end is stored."""
+    seen = await open_page()
+    await seen.page.wait_for_selector('#say')
+    await seen.page.evaluate(PUT, ['drop', 'b.txt', 'dropped'])
+    await seen.page.route('**/events?**', lambda route: route.abort())  # the page does not see the end
+    await seen.send('Read it')
+    await expect(seen.page.locator('[data-live=true] .bubble .chip')).to_have_text('b.txt')
 
 
 async def test_refused_upload_keeps_prompt_and_files(open_page: OpenPage):

@@ -48,7 +48,8 @@ def growth():
 - [x] read
 - [ ] check
 
-[source](https://example.com/a) [bank.com](https://evil.example/) [run](javascript:alert(1))
+[source](https://example.com/a) [bank.com](https://evil.example/) [*see* bank.com](https://evil.example/b)
+https://example.com/a.py [run](javascript:alert(1))
 
 ![far](https://example.com/x.png) <b>bold</b>
 """
@@ -172,9 +173,12 @@ async def test_answer_is_rendered_as_markdown(open_page: OpenPage, served: Serve
     assert links == [
         ['source', 'https://example.com/a', rel],
         ['bank.com', 'https://evil.example/', rel],
+        ['see bank.com', 'https://evil.example/b', rel],
+        ['https://example.com/a.py', 'https://example.com/a.py', rel],
         ['Image: far', 'https://example.com/x.png', rel],
     ]
-    await expect(answer).to_contain_text('bank.com (evil.example)')
+    await expect(answer).to_contain_text('bank.com (evil.example) see bank.com (evil.example)')
+    await expect(answer).not_to_contain_text('(example.com)')
     await expect(answer).to_contain_text('run (javascript:alert(1))')
     await expect(answer).to_contain_text('<b>bold</b>')
     assert await answer.locator('img, b').count() == 0
@@ -298,7 +302,7 @@ async def test_conversation_is_titled_by_its_first_prompt_and_can_be_reopened(op
 
 
 async def test_run_started_on_another_page_can_be_watched_and_stopped(open_page: OpenPage, gate: Gate):
-    """A second page shows the run with its prompt, and stops it by a key."""
+    """A second page shows the run with its prompt, and stops it by a key. That is no error, and no call is pending."""
     first = await open_page()
     await first.send('wait for me')
     await gate.reached.wait()
@@ -310,8 +314,12 @@ async def test_run_started_on_another_page_can_be_watched_and_stopped(open_page:
     await second.press('s')
     for seen in (first, second):
         await expect(seen.page.locator('#stop')).to_be_hidden()
+        await expect(seen.calls).to_have_text(['holdinterrupted'])
+        await expect(seen.page.locator('.note')).to_have_text('This turn was interrupted. What was done is kept.')
+        await expect(seen.page.locator('[data-live], .failure')).to_have_count(0)
         await seen.show_versions()
         await expect(seen.page.locator('#graph circle.interrupted')).to_have_count(1)
+        await expect(seen.page.locator('.version-pane .call > summary')).to_have_text(['holdinterrupted'])
 
 
 async def test_reopened_conversation_follows_its_active_run(open_page: OpenPage, gate: Gate):
@@ -323,6 +331,7 @@ async def test_reopened_conversation_follows_its_active_run(open_page: OpenPage,
     await seen.page.reload()
 
     await expect(seen.calls).to_have_text(['holdrunning'])
+    await expect(seen.turns.locator('.bubble')).to_have_text(['wait for me'])
     gate.opened.set()
     await expect(seen.turns.last.locator('.markdown')).to_have_text('Done: success.')
     await expect(seen.page.locator('#stop')).to_be_hidden()

@@ -156,6 +156,7 @@ async def test_deleted_conversation_leaves_other_pages(open_page: OpenPage, serv
     async with served.client(await served.key('run')) as client:
         for each in (await client.get('/api/conversations')).json()['items']:
             await client.delete(f'/api/conversations/{each["id"]}')
+    await seen.page.route('**/api/conversations?*', lambda route: route.abort())  # the list is not up to date
     await seen.page.evaluate("window.dispatchEvent(new Event('focus'))")
     await expect(seen.page.locator('main')).to_contain_text('This conversation is not here')
     rows = seen.page.locator('#conversations li')
@@ -206,7 +207,7 @@ async def test_next_person_sees_nothing_of_the_last_one(open_page: OpenPage, ser
         refusal = {'error': {'type': 'unauthorized', 'message': 'This requires a valid API key.'}}
         await seen.page.route('**/api/approvals?*', lambda route: route.fulfill(status=401, json=refusal))
         await seen.page.evaluate("window.dispatchEvent(new Event('focus'))")
-        await expect(seen.page.locator('.sign-in')).to_be_visible()
+        await expect(seen.page.locator('.sign-in')).to_contain_text('it is wrong, or has expired, or was revoked.')
         await seen.page.unroute('**/api/approvals?*')
 
     await expire()
@@ -384,3 +385,12 @@ async def test_keys_are_listed(open_page: OpenPage):
     await expect(seen.page.locator('dialog')).to_have_count(0)
     await seen.press('/')
     await expect(seen.page.locator('#prompt')).to_be_focused()
+
+
+async def test_list_shows_what_another_page_has_started(open_page: OpenPage):
+    """Whoever comes back to a page finds the conversations of the other pages."""
+    seen, other = await open_page(), await open_page()
+    await expect(seen.page.locator('.welcome')).to_be_visible()
+    await other.say('Hi', until='Hello.')
+    await seen.page.evaluate("window.dispatchEvent(new Event('focus'))")
+    await expect(seen.page.locator('#conversations a')).to_have_text(['Hianalyst'])

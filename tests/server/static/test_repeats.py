@@ -137,3 +137,31 @@ async def test_calls_of_other_branches_are_not_shown_in_the_dialogue(open_page: 
     await seen.page.click('.elsewhere a')
     await expect(seen.page.locator('#inbox .card')).to_contain_text('/main.txt')
     assert seen.problems == []
+
+
+async def test_approval_that_comes_too_late_approves_no_later_calls(
+    open_page: OpenPage, client: httpx.AsyncClient, script: Script
+) -> None:
+    """If another person has denied the call, "Approve each" has no effect at all: the next call is asked."""
+    seen = await open_page()
+    script.next = [write('/a.txt')]
+    await seen.send('first')
+    await expect(seen.page.locator('[data-act=repeat]:enabled')).to_be_visible()
+    (approval,) = (await client.get('/api/approvals')).json()['items']
+    denial = {'decision': 'deny', 'reason': 'No.', 'digest': approval['view']['digest']}
+    assert (await client.post(f'/api/approvals/{approval["id"]}', json=denial)).is_success
+    await seen.page.click('[data-act=repeat]')
+    await expect(seen.page.locator('.pending .late')).to_be_visible()
+    await expect(seen.page.locator('.approved')).to_have_count(0)
+
+
+async def test_approval_that_fails_approves_no_later_calls(open_page: OpenPage, script: Script) -> None:
+    """If the server is not available, "Approve each" has no effect at all."""
+    seen = await open_page()
+    script.next = [write('/a.txt')]
+    await seen.send('first')
+    await seen.page.route('**/api/approvals/*?resume=true', lambda route: route.abort())
+    await seen.page.click('[data-act=repeat]:enabled')
+    await expect(seen.page.locator('#problem')).to_be_visible()
+    await expect(seen.page.locator('.pending [data-act=approve]:enabled')).to_be_visible()
+    await expect(seen.page.locator('.approved')).to_have_count(0)

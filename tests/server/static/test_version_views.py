@@ -209,3 +209,25 @@ async def test_versions_have_addresses(open_page: OpenPage, served: Any):
     await expect(again.page.locator('.version-pane h2')).to_have_text('write one')
     other = await open_page(at=f'#{comparison}')
     await expect(other.page.locator('#difference .diff')).to_contain_text('write two')
+
+
+async def test_changed_lines_and_choices_are_known_without_colors(open_page: OpenPage):
+    """Signs, also for screen readers, mark the added and removed lines of a diff. In high contrast, which has no
+    backgrounds, outlines mark the chosen version, view and tab."""
+    seen = await with_two_turns(open_page)
+    await choose(seen, 0)
+    await seen.page.click('[role=tab]:text-is("Changes")')
+    lines = seen.page.locator('.changes .diff .lines')
+    await expect(lines).to_match_aria_snapshot('- row /removed write one .* added write two/')
+    await expect(lines.locator('.added')).to_have_text('write two')
+
+    await seen.page.emulate_media(forced_colors='active')
+    chosen = seen.page.locator(
+        '.current, .views [aria-current=page], .version[aria-current=true], [role=tab][aria-selected=true]'
+    )
+    widths = await chosen.evaluate_all('(all) => all.map((each) => getComputedStyle(each).outlineStyle)')
+    assert widths == ['solid'] * 4
+    others = seen.page.locator(
+        '.views :not([aria-current]), .version[aria-current=false], [role=tab][aria-selected=false]'
+    )
+    assert set(await others.evaluate_all('(all) => all.map((each) => getComputedStyle(each).outlineStyle)')) == {'none'}
