@@ -101,6 +101,18 @@ def check_names(**values: object) -> None:
             check_name(field, value)
 
 
+def check_name_list(field: str, values: Sequence[str] | None) -> None:
+    """Check a list of names; `None` is valid.
+
+    Raises:
+        ValidationError: It is a text, whose characters would be the names, or a name is invalid.
+    """
+    if isinstance(values, str):
+        raise ValidationError(field, f'it is {_shown(values)}. Pass a list of names.')
+    for value in values or ():
+        check_name(field, value)
+
+
 def check_unicode(field: str, value: str) -> None:
     """Check that a text is valid Unicode, as providers and databases require.
 

@@ -34,7 +34,7 @@ deep.
 _MAX_KEYS: Final = 4096
 """Maximum number of cached keys. Keys repeat, but a malicious value may contain any number of them."""
 
-_WORDS = re.compile(r'[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+')
+_WORDS = re.compile(r'[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+|[^\W\d_A-Za-z]+')
 """Matches the words of a name, so that `apiKey`, `API_KEY` and `x-api-key` end with the same two."""
 
 
@@ -93,7 +93,8 @@ class Redactor:
     """A redactor with additional secrets: `Redactor(names=['pin'], patterns={'acme key': r'acme_[a-z0-9]{20}'})`.
 
     Raises:
-        ValueError: A pattern is not a valid RE2 expression.
+        TypeError: `names` is a text.
+        ValueError: A name has no letters or digits, or a pattern is not a valid RE2 expression.
     """
 
     names: Collection[str] = ()
@@ -102,7 +103,11 @@ class Redactor:
     """RE2 expressions for secrets in text, keyed by the kind that replaces them: `[redacted: kind]`."""
 
     def __post_init__(self) -> None:
-        """Compile the patterns at construction, so that errors surface early."""
+        """Check the names, and compile the patterns at construction, so that errors surface early."""
+        if isinstance(self.names, str):
+            raise TypeError(f'`names` is {self.names!r}. Pass a list: `[{self.names!r}]`.')
+        if wordless := [name for name in self.names if not _words(name)]:
+            raise ValueError(f'`names` has {wordless[0]!r}, which no key contains. Use letters or digits.')
         _ = self._shapes
 
     @overload

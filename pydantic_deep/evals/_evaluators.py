@@ -51,14 +51,15 @@ class FilesContain(Evaluator[TurnCase, TurnResult, Any]):
     """Whether files contain texts."""
 
     texts: Mapping[str, str]
-    """The texts, keyed by path."""
+    """The texts, keyed by path. The `/` at the beginning may be omitted, as in the globs of other evaluators."""
 
     def evaluate(self, ctx: Context) -> EvaluationReason:
         """Search the files."""
         files = {path: data.decode('utf-8', 'replace') for path, data in ctx.output.files.items()}
+        texts = {f'/{path.removeprefix("/")}': text for path, text in self.texts.items()}
         return _verdict(
             f'{path} does not contain {text!r}.' if path in files else f'{path} is missing.'
-            for path, text in self.texts.items()
+            for path, text in texts.items()
             if path not in files or text not in files[path]
         )
 

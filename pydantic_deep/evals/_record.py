@@ -6,11 +6,13 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import PurePosixPath
 from typing import Any, Final, cast
 
 from pydantic_ai.messages import TextContent, UserContent
 
 from pydantic_deep.versions import AgentVersion, VersionedAgent
+from pydantic_deep_backends import Tree
 
 from ._case import AskedCall, TurnCase
 from ._run import files_of, replay_turns, result_of
@@ -38,7 +40,8 @@ async def record_case(
     """Return the turn that ends with a version as a case. `write_case` writes it to a folder.
 
     A turn that was paused and resumed is one case, with the answers. The case contains the history before the turn, and
-    all files before it.
+    all files before it. Of other recorded cases among them it has only `case.json`, or each case would contain all
+    earlier ones.
 
     Args:
         versions: The agent, and the store with the version.
@@ -62,7 +65,8 @@ async def record_case(
     if not _NAME.fullmatch(name):
         raise CaseError(f'{name!r} cannot be the name of a case. Use letters, digits, dots, hyphens and underscores.')
     tree = await base.file_tree()
-    size = sum(file.size for _, file in tree.items())
+    omitted = _files_of_cases(tree).difference(tree.diff(await end.file_tree()).changed)
+    size = sum(file.size for path, file in tree.items() if path not in omitted)
     if size > MAX_CASE_BYTES:
         raise CaseError(
             f'The turn of version {record.id} began with {size:,} bytes of files, and a case has at most '
@@ -71,9 +75,9 @@ async def record_case(
     case = TurnCase(
         name=name,
         prompt=prompt,
-        files=await files_of(base),
-        executables=frozenset(path for path, file in tree.items() if file.mode == 0o755),
-        expected=await result_of(base, end, _answered(rows)),
+        files=await files_of(base, omitted=omitted),
+        executables=frozenset(path for path, file in tree.items() if file.mode == 0o755 and path not in omitted),
+        expected=await result_of(base, end, _answered(rows), omitted=omitted),
         evaluators=['FilesEqual', 'ApprovalsAsked', *(['TodosCompleted'] if _are_completed(end) else [])],
         agent=record.agent_name,
         model=record.model,
@@ -81,6 +85,17 @@ async def record_case(
         rows=rows,
     )
     return await _verified(case, versions) if is_verified else case
+
+
+def _files_of_cases(tree: Tree) -> frozenset[str]:
+    """Return the files of recorded cases. `case.json` is not one of them, so that their folders stay visible."""
+    paths = [PurePosixPath(path) for path in tree]
+    folders = {path.parent for path in paths if path.name == 'recording.json' and f'{path.parent}/case.json' in tree}
+    return frozenset(
+        str(path)
+        for path in paths
+        if not folders.isdisjoint(path.parent.parents if path.name == 'case.json' else path.parents)
+    )
 
 
 async def _verified(case: TurnCase, versions: VersionedAgent[Any, Any]) -> TurnCase:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -202,20 +202,24 @@ def _rows_of(case: TurnCase) -> TurnRows:
 
 
 async def result_of(
-    base: AgentVersion[Any, Any], version: AgentVersion[Any, Any], asked: Sequence[AskedCall]
+    base: AgentVersion[Any, Any],
+    version: AgentVersion[Any, Any],
+    asked: Sequence[AskedCall],
+    *,
+    omitted: Collection[str] = (),
 ) -> TurnResult:
-    """Return the result of a turn from one version to another."""
+    """Return the result of a turn from one version to another, without the omitted files."""
     usage = version.usage - base.usage
     return TurnResult(
         output=json.loads(version.record.output or 'null'),
-        files=await files_of(version),
+        files=await files_of(version, omitted=omitted),
         todos=version.todos,
         approvals=asked,
         usage=TurnUsage(requests=usage.requests, tokens=usage.total_tokens, cost=usage.cost),
     )
 
 
-async def files_of(version: AgentVersion[Any, Any]) -> dict[str, bytes]:
-    """Return the contents of the files of a version, keyed by path."""
+async def files_of(version: AgentVersion[Any, Any], *, omitted: Collection[str] = ()) -> dict[str, bytes]:
+    """Return the contents of the files of a version, without the omitted ones, keyed by path."""
     files = await version.files()
-    return {path: await files.read_bytes(path) for path in await version.file_tree()}
+    return {path: await files.read_bytes(path) for path in await version.file_tree() if path not in omitted}

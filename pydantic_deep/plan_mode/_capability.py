@@ -46,6 +46,10 @@ ACCEPTED: Final = 'The user accepted this plan. Carry it out.'
 """The result of an accepted plan."""
 
 
+EMPTY: Final = 'A plan needs text. Nobody was asked.'
+"""The result of an empty plan."""
+
+
 @dataclass(kw_only=True)
 class PlanMode(AbstractCapability[object]):
     """Keep the agent from changing anything until a person accepts its plan.
@@ -118,8 +122,11 @@ class PlanMode(AbstractCapability[object]):
     async def after_tool_validate(
         self, ctx: RunContext[object], *, call: ToolCallPart, tool_def: ToolDefinition, args: ValidatedToolArgs
     ) -> ValidatedToolArgs:
-        """Refuse a call that may change something before anybody is asked about it."""
+        """Refuse a call that may change something, and an empty plan, before anybody is asked about it."""
         self._check(tool_def)
+        plan = args.get('plan') if tool_def.name == TOOL_NAME and self._above is None else None
+        if isinstance(plan, str) and not plan.strip():  # a call that a person answered has other arguments
+            raise ToolFailed(EMPTY)
         return args
 
     async def wrap_tool_execute(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from math import isfinite
 from typing import Final, Generic, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
@@ -39,7 +40,8 @@ class RowModel(Generic[T]):
     """A model, with its key and its filterable fields.
 
     A row is stored in the form of `model_dump_json`, with field names instead of aliases, and without computed fields.
-    Data that the model excludes from its JSON (`Field(exclude=True)`, the content of a `SecretStr`) is not stored.
+    Data that the model excludes from its JSON (`Field(exclude=True)`, the content of a `SecretStr`) is not stored, and
+    NaN and infinities in lists, dictionaries and other models are null, unless the model sets `ser_json_inf_nan`.
 
     Args:
         model: The model.
@@ -94,6 +96,10 @@ class RowModel(Generic[T]):
         except ValidationError as error:
             field, reason = _first_of(error)
             raise InvalidRowError(self.name, field, f'it cannot be read again: {reason}') from error
+        for name in self.model.model_fields:
+            value = cast('object', getattr(item, name))
+            if isinstance(value, float) and not isfinite(value) and getattr(written, name) is None:
+                raise InvalidRowError(self.name, name, f'{value} is not a finite number, and would be read as null')
         cells = {name: self._cell(written, column) for name, column in self.columns.items()}
         return EncodedRow(key=cast('str', self._cell(written, self.key)), body=body, cells=cells)
 

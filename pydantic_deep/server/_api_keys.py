@@ -14,7 +14,7 @@ from typing import ClassVar, Literal, TypeAlias, get_args
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
-from pydantic_deep._checks import check_name, check_names
+from pydantic_deep._checks import check_name, check_name_list, check_names
 from pydantic_deep.errors import ValidationError
 from pydantic_deep.repository import Repository, RowNotFoundError, SqlRepository
 from pydantic_deep.store import SqlStore, new_id
@@ -116,12 +116,11 @@ class KeyRing:
 
         Raises:
             InvalidKeyError: There is no scope or an unknown one, or the expiry is not a date in the future.
-            ValidationError: A name is blank or not a string.
+            ValidationError: A name is blank or not a string, or `agents` is a text.
         """
         check_name('name', name)
         check_names(owner=owner)
-        for agent in agents or ():
-            check_name('agents', agent)
+        check_name_list('agents', agents)
         if (problem := scope_problem(scopes)) is not None:
             raise InvalidKeyError('scopes', problem)
         if expires_in_seconds is not None and expires_in_seconds <= 0:

@@ -26,6 +26,10 @@ _FORMS: Final = (
 )
 
 
+_NO_FILES: Final = ('', ':memory:')
+"""Paths that are not files: `sqlite:///:memory:` is a database in memory for SQLAlchemy, and here would be a file."""
+
+
 @asynccontextmanager
 async def open_store(
     url: str, *, read_only: bool = False, blobs: str | BlobStore | None = None, wait_seconds: float = 30
@@ -123,7 +127,7 @@ async def open_engine(
         from .memory import MemoryEngine
 
         return MemoryEngine.open(rest, read_only=read_only)
-    if scheme == 'sqlite' and rest.startswith('///') and len(rest) > 3 and '\0' not in rest:
+    if scheme == 'sqlite' and rest.startswith('///') and rest[3:] not in _NO_FILES and '\0' not in rest:
         from .sqlite import SqliteEngine
 
         return await SqliteEngine.open(Path(rest[3:]), tables, read_only=read_only)

@@ -225,7 +225,8 @@ class ApprovalAnsweredError(StoreError):
         self.at = at
         moment = '' if at is None else f' at {datetime.fromtimestamp(at / 1e6, UTC).isoformat(timespec="seconds")}'
         verb = 'was' if moment and status != 'expired' else 'is'
-        super().__init__(f'The approval {id} {verb} {status}{f" by {by}" if by else ""}{moment}. {detail}'.strip())
+        shown = 'answered' if status == 'responded' else status
+        super().__init__(f'The approval {id} {verb} {shown}{f" by {by}" if by else ""}{moment}. {detail}'.strip())
 
 
 class QueueLimitError(StoreError):

@@ -28,6 +28,7 @@ except ModuleNotFoundError as _error:
 from obstore.exceptions import BaseError
 
 from ._blob_store import BlobEntry
+from .errors import StoreUnavailableError
 
 _CHUNK_BYTES: Final = 1024 * 1024
 """Size of the chunks that are read: hashing one takes a millisecond."""
@@ -74,12 +75,19 @@ class ObjectStorage:
 
         Raises:
             ValueError: The URL has none of these forms, or settings are missing.
+            StoreUnavailableError: The directory cannot be created.
         """
         scheme, colon, rest = url.partition(':')
         if url == 'memory:':
             return cls(obstore.store.MemoryStore(), url=url)
         if scheme == 'file' and rest.startswith('///') and len(rest) > 3:
-            return _Directory(Path(unquote(rest[2:])), url=url)
+            try:
+                return _Directory(Path(unquote(rest[2:])), url=url)
+            except OSError as error:
+                raise StoreUnavailableError(
+                    f'The object storage at {url!r} cannot be used: {_first_line(error)}. Name a directory that can be '
+                    'written.'
+                ) from error
         if not colon or scheme not in ('s3', 'gs', 'az') or not rest.startswith('//'):
             raise ValueError(f'There is no object storage at {_without_secrets(url)!r}. {_FORMS}')
         if _without_secrets(url) != url:

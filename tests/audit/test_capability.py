@@ -292,6 +292,12 @@ async def test_audit_cannot_be_deferred(rows: AuditRows) -> None:
         Audit(rows, defer_loading=True)
 
 
+@pytest.mark.parametrize('seconds', [0, -1, float('nan')])
+async def test_audit_without_time_for_a_write_is_refused(rows: AuditRows, seconds: float) -> None:
+    with pytest.raises(ValueError, match='no record could be written'):
+        Audit(rows, write_seconds=seconds)
+
+
 async def test_approvals_of_a_deep_agent_are_recorded(rows: AuditRows) -> None:
     agent = create_deep_agent(
         ScriptedModel(call('write_file', path='/a', content='b'), 'end'),

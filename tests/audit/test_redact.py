@@ -197,6 +197,22 @@ def test_custom_names_and_patterns_are_redacted() -> None:
     }
 
 
+@pytest.mark.parametrize('key', ['пин', 'ПИН', 'мой_пин', '暗証番号', 'schlüssel', 'SCHLÜSSEL', 'meinSchlüssel'])
+def test_custom_names_in_any_script_are_redacted(key: str) -> None:
+    ours = Redactor(names=['пин', '暗証番号', 'Schlüssel'])
+    redacted = ours({key: 'hunter2', 'пинг': 'hunter2', 'schlssel': 'hunter2'})
+    assert isinstance(redacted, dict)
+    assert str(redacted.pop(key)).startswith('[redacted: ')
+    assert redacted == {'пинг': 'hunter2', 'schlssel': 'hunter2'}
+
+
+def test_names_that_would_redact_nothing_are_refused_immediately() -> None:
+    with pytest.raises(TypeError, match=r"`names` is 'pin'\. Pass a list: `\['pin'\]`"):
+        Redactor(names='pin')
+    with pytest.raises(ValueError, match="`names` has '--', which no key contains"):
+        Redactor(names=['pin', '--'])
+
+
 def test_invalid_pattern_is_refused_immediately() -> None:
     with pytest.raises(ValueError, match=r"'\(' is not a valid RE2 expression"):
         Redactor(patterns={'x': '('})

@@ -80,6 +80,7 @@ def test_unchanged_files():
 
 def test_texts_in_files():
     assert evaluate(FilesContain({'/a.txt': 'one', '/docs/c.md': 'c'}), files()) == (True, None)
+    assert evaluate(FilesContain({'a.txt': 'one', 'docs/c.md': 'c'}), files()) == (True, None)
     reasons = evaluate(FilesContain({'/a.txt': 'two', '/none': ''}), files())
     assert reasons == (False, "/a.txt does not contain 'two'.\n/none is missing.")
 

@@ -162,6 +162,49 @@ async def test_files_of_a_directory_are_recorded_and_the_directory_is_left_alone
     assert (tmp_path / 'work/poem.txt').read_text() == 'later\n'
 
 
+async def test_case_has_only_the_description_of_other_recorded_cases(store: Store, work: LocalBackend, tmp_path: Path):
+    folder = tmp_path / 'work/evals'
+    versions = VersionedAgent(agent_of(*['Looked.'] * 3, call('ls', path='/evals/one'), 'Listed.'), store)
+    for name in ('one', 'two', 'three'):
+        version = await (await versions.create(backend=work)).advance('Look.')
+        write_case(await record_case(versions, version.id, name=name), folder)
+    own = folder / 'own'  # written by hand, so it contains no other cases
+    (own / 'files').mkdir(parents=True)
+    (own / 'case.json').write_text('{"format_version": 1, "prompt": "Look."}')
+    (own / 'files/a.txt').write_text('a')
+    (tmp_path / 'work/recording.json').write_text('{}')  # not that of a case
+
+    version = await (await versions.create(backend=work)).advance('List.')
+    case = await written(versions, version, folder)
+
+    cases = {f'/evals/{name}/case.json' for name in ('one', 'two', 'three', 'own')}
+    assert case.files.keys() == case.expected.files.keys() == {
+        '/poem.txt', '/recording.json', '/evals/own/files/a.txt', *cases,
+    }  # fmt: skip
+    assert await differences(case) == []
+    two = [path.relative_to(folder / 'two').as_posix() for path in (folder / 'two').rglob('*') if path.is_file()]
+    three = [path for path in (folder / 'three').rglob('*') if path.is_file()]
+    assert sorted(two) == ['case.json', 'files/evals/one/case.json', 'files/poem.txt', 'recording.json']
+    assert len(three) == len(two) + 1
+
+
+async def test_files_of_another_case_that_the_turn_changes_are_recorded(
+    store: Store, work: LocalBackend, tmp_path: Path
+):
+    folder = tmp_path / 'work/evals'
+    edit = call('edit_file', path='/evals/one/files/poem.txt', old_string='violet', new_string='lily')
+    versions = VersionedAgent(agent_of('Looked.', edit, 'Fixed.'), store)
+    first = await (await versions.create(backend=work)).advance('Look.')
+    write_case(await record_case(versions, first.id, name='one'), folder)
+
+    case = await written(versions, await (await versions.create(backend=work)).advance('Fix the case.'), folder)
+
+    path = '/evals/one/files/poem.txt'
+    assert (case.files[path], case.expected.files[path]) == (POEM.encode(), b'rose\nlily\n')
+    assert '/evals/one/recording.json' not in case.files
+    assert await differences(case) == []
+
+
 async def test_commands_are_not_run_and_later_results_are_not_compared(store: Store, tmp_path: Path):
     (tmp_path / 'work').mkdir()
     backend = LocalBackend(tmp_path / 'work', allow_commands=True)

@@ -75,6 +75,15 @@ async def run(agent: Agent[DeepAgentDeps, Any], *decisions: Decision, prompt: An
     return result
 
 
+async def test_empty_plan_is_refused_and_nobody_is_asked() -> None:
+    """A person cannot decide on a plan without text."""
+    agent = make_agent(ScriptedModel(call('propose_plan', plan=' \n'), PROPOSE))
+    result = await agent.run('Write.', deps=DeepAgentDeps())
+    [pending] = pending_approvals(result.output)
+    assert pending.arguments == {'plan': PLAN}
+    assert results(result.all_messages()) == [('propose_plan', 'A plan needs text. Nobody was asked.')]
+
+
 async def test_agent_only_reads_until_its_plan_is_accepted() -> None:
     """A write is refused without asking anybody, the plan pauses the run, and the same write runs after it is accepted."""
     model = ScriptedModel([WRITE, call('ls')], PROPOSE, WRITE, 'Done.')

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, computed_field
 
-from pydantic_deep.repository import InvalidFieldError, InvalidRowError
+from pydantic_deep.repository import InvalidFieldError, InvalidRowError, MemoryRepository
 from pydantic_deep.repository._model import RowModel
+
+pytestmark = pytest.mark.anyio
 
 
 class Aliased(BaseModel):
@@ -56,6 +60,34 @@ def test_row_that_cannot_be_serialized_is_refused() -> None:
     with pytest.raises(InvalidRowError, match='This Open cannot be stored: ') as caught:
         RowModel(Open, key='id', fields=()).encode(Open(id='a', what=object()))
     assert caught.value.field is None
+
+
+@pytest.mark.parametrize('value', [math.nan, math.inf, -math.inf])
+async def test_number_that_would_be_read_as_null_is_refused(value: float) -> None:
+    """The JSON of pydantic has null for NaN and infinities, which is valid for an optional field."""
+
+    class Measured(BaseModel):
+        id: str
+        degrees: float | None = None
+        cached: float | None = Field(default=None, exclude=True)
+
+    rows = MemoryRepository(Measured)
+    with pytest.raises(InvalidRowError, match=r"because of 'degrees': -?(nan|inf) is not a finite number"):
+        await rows.create(Measured(id='a', degrees=value))
+    await rows.create(Measured(id='b', cached=1.5))
+    assert [row.id for row in (await rows.list()).items] == ['b']
+
+
+async def test_nan_is_stored_if_the_json_of_the_model_has_it() -> None:
+    class Exact(BaseModel):
+        model_config = ConfigDict(ser_json_inf_nan='constants')
+
+        id: str
+        degrees: float | None = None
+
+    rows = MemoryRepository(Exact)
+    await rows.create(Exact(id='a', degrees=math.nan))
+    assert math.isnan((await rows.get('a')).degrees or 0)
 
 
 def test_key_may_be_listed_in_fields() -> None:

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from pydantic_deep.errors import ValidationError
 from pydantic_deep.repository import MemoryRepository, RowNotFoundError
 from pydantic_deep.server import (
     ApiKey,
@@ -40,6 +41,11 @@ async def test_key_is_found_by_the_created_text(ring: KeyRing) -> None:
     assert key is not None
     assert (key.name, key.scopes, key.agents) == ('laptop', ('run', 'approve'), ('analyst',))
     assert key.owner == key.id
+
+
+async def test_agents_of_a_key_are_a_list(ring: KeyRing) -> None:
+    with pytest.raises(ValidationError, match=r'^agents: it is "analyst"\. Pass a list of names\.$'):
+        await ring.create(name='laptop', scopes=['run'], agents='analyst')
 
 
 async def test_secret_has_256_bits_and_is_not_stored(ring: KeyRing) -> None:

@@ -10,7 +10,7 @@ import pytest
 from obstore.store import MemoryStore, S3Store
 
 import pydantic_deep.store as package
-from pydantic_deep.store import BlobStore, new_id, object_storage, open_store
+from pydantic_deep.store import BlobStore, StoreUnavailableError, new_id, object_storage, open_store
 from pydantic_deep.store.conformance import BlobStoreSuite
 from pydantic_deep.store.object_storage import ObjectStorage
 
@@ -44,6 +44,14 @@ async def test_invalid_url_is_refused_with_examples(url: str) -> None:
         async with open_store('memory:', blobs=url):
             pass
     assert repr(url) in str(caught.value)
+
+
+async def test_directory_that_cannot_be_created_is_named(tmp_path: Path) -> None:
+    (tmp_path / 'blobs').write_text('a file')
+    url = f'file://{tmp_path}/blobs'
+    with pytest.raises(StoreUnavailableError, match=f'{url!r} cannot be used: .*Name a directory that can be written'):
+        async with open_store('memory:', blobs=url):
+            pass
 
 
 def test_missing_settings_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

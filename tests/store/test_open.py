@@ -20,13 +20,16 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize(
-    'url', ['', 'memory', 'memory:/x', 'agents.db', 'sqlite:agents.db', 'sqlite://agents.db', 'sqlite:///', 'mysql://h/d', 'sqlite:///a\0b'],
+    'url', ['', 'memory', 'memory:/x', 'agents.db', 'sqlite:agents.db', 'sqlite://agents.db', 'sqlite:///', 'mysql://h/d', 'sqlite:///a\0b',
+     'sqlite:///:memory:'],
 )  # fmt: skip
-async def test_invalid_url_is_refused_with_examples(url: str) -> None:
+async def test_invalid_url_is_refused_with_examples(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=r'sqlite:////srv/agents\.db') as caught:
         async with open_store(url):
             pass
     assert repr(url) in str(caught.value)
+    assert not list(tmp_path.iterdir())
 
 
 async def test_password_in_a_url_is_not_shown() -> None:

@@ -43,6 +43,14 @@ async def test_gated_call_in_a_program_fails_and_cannot_be_asked_for() -> None:
     assert (result.outcome, 'ApprovalRequired inside code mode' in str(result.content)) == ('retried', True)
 
 
+async def test_rule_for_a_tool_of_the_programs_is_refused_without_a_store() -> None:
+    """The rule would have no effect, as the tool is not one of the agent any more."""
+    agent, model = agent_for(WRITING_PROGRAM, 'done', write_file=True)
+    with pytest.raises(UserError, match="`interrupt_on` names 'write_file', but no tool has this name"):
+        await agent.run('go', deps=DeepAgentDeps())
+    assert model.requests == []
+
+
 async def test_tool_outside_of_the_program_is_asked_for() -> None:
     """A tool that is left out of code mode is called directly, pauses the turn, and runs once it is approved."""
     reading = call('run_code', code="await ls(path='/')")

@@ -28,6 +28,7 @@ from pydantic_deep.cli.history._store import choose_store, open_chosen_store, st
 from pydantic_deep.cli.render._tables import create_table, print_table
 from pydantic_deep.cli.render._terminal_text import escape_invisible
 from pydantic_deep.cli.turn._served_agents import with_configuration
+from pydantic_deep.repository import RowNotFoundError
 
 from ._options import (
     USAGE_ERROR_CODE,
@@ -236,7 +237,7 @@ def _create(
             expires_in_seconds=None if expires_in is None else expires_in * _DAY_SECONDS,
         )
 
-    typer.echo(_use_keys(context, store, config, work))
+    typer.echo(_use_keys(context, store, config, work, must_exist=False))
     typer.echo('Store it: it is not shown again.', err=True)
 
 
@@ -307,11 +308,17 @@ def run_with_agents(
 
 
 @asynccontextmanager
-async def open_served_store(settings: ServerSettings, environment: Environment) -> AsyncGenerator[SqlStore]:
+async def open_served_store(
+    settings: ServerSettings, environment: Environment, *, must_exist: bool = False
+) -> AsyncGenerator[SqlStore]:
     """Open the store of the settings, by default that of the command line."""
     url = settings.store or choose_store(None, environment)
     async with open_chosen_store(
-        url, environment, blobs=settings.blobs, wait_seconds=settings.store_wait_seconds
+        url,
+        environment,
+        must_exist=must_exist,
+        blobs=settings.blobs,
+        wait_seconds=settings.store_wait_seconds,
     ) as opened:
         yield cast('SqlStore', opened)  # `open_store` returns this type for a database
 
@@ -329,19 +336,28 @@ def choose_shared_store(settings: ServerSettings, environment: Environment) -> s
 
 
 def _use_keys(
-    context: typer.Context, store: str | None, config: Path | None, work: Callable[[SqlStore, KeyRing], Awaitable[T]]
+    context: typer.Context,
+    store: str | None,
+    config: Path | None,
+    work: Callable[[SqlStore, KeyRing], Awaitable[T]],
+    *,
+    must_exist: bool = True,
 ) -> T:
     """Open the keys of a store and call a function with them."""
     environment = context.find_object(Environment) or Environment()
 
     async def run(settings: ServerSettings) -> T:
-        async with _open_keys(settings, environment) as (opened, ring):
+        async with _open_keys(settings, environment, must_exist=must_exist) as (opened, ring):
             return await work(opened, ring)
 
     with exit_on_error():
         settings = load_server_settings(config, {'store': store})
         choose_shared_store(settings, environment)
-        return anyio.run(run, settings)
+        try:
+            return anyio.run(run, settings)
+        except RowNotFoundError as error:
+            problem = f'There is no key {error.key!r}. `pydantic-deep keys list` shows them.'
+            raise error_exit(escape_invisible(problem), USAGE_ERROR_CODE) from None
 
 
 def load_server_settings(config: Path | None, overrides: Mapping[str, object]) -> ServerSettings:
@@ -366,11 +382,13 @@ def with_configured_memory(
 
 
 @asynccontextmanager
-async def _open_keys(settings: ServerSettings, environment: Environment) -> AsyncGenerator[tuple[SqlStore, KeyRing]]:
+async def _open_keys(
+    settings: ServerSettings, environment: Environment, *, must_exist: bool = False
+) -> AsyncGenerator[tuple[SqlStore, KeyRing]]:
     """Open the store of the server and its API keys."""
     from pydantic_deep.server import open_keys
 
-    async with open_served_store(settings, environment) as store, open_keys(store) as ring:
+    async with open_served_store(settings, environment, must_exist=must_exist) as store, open_keys(store) as ring:
         yield store, ring
 
 

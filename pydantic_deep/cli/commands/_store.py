@@ -27,7 +27,7 @@ from pydantic_deep.cli.turn._failures import EXIT_CODES
 from pydantic_deep.store import BackupError, Damage, StoreCorruptedError, SupportsBackup, restore_store
 
 from ._history import EXIT_CODE_HELP
-from ._options import DocumentOption, StoreOption, exit_on_error, print_document
+from ._options import USAGE_ERROR_CODE, DocumentOption, StoreOption, error_exit, exit_on_error, print_document
 
 _REPORTED_OBJECTS: Final = 100
 """After how many stored objects of a backup their number is printed."""
@@ -96,7 +96,10 @@ def _backup(
 @store_app.command('restore', epilog=EXIT_CODE_HELP)
 def _restore(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar='FILE', help='A file that `store backup` wrote.')],
+    file: Annotated[
+        Path,
+        typer.Argument(metavar='FILE', exists=True, dir_okay=False, help='A file that `store backup` wrote.'),
+    ],
     store: StoreOption = None,
 ) -> None:
     """Restore a backup into a new store: SQLite or PostgreSQL, with or without object storage, independent of the store
@@ -104,6 +107,10 @@ def _restore(
     """
     environment = context.find_object(Environment) or Environment()
     url = choose_store(store, environment)
+    if url.startswith('memory:'):
+        raise error_exit(
+            f'The store {url} is lost when this command ends. Use sqlite:///… or postgresql://….', USAGE_ERROR_CODE
+        )
 
     progress = _TableProgress()
 

@@ -78,7 +78,7 @@ def _add(
         events = [member.value for member in event or Event]
         return await webhooks.create(owner=owner, url=url, events=events, agents=agent)
 
-    hook, secret = _use_webhooks(context, store, config, work)
+    hook, secret = _use_webhooks(context, store, config, work, must_exist=False)
     typer.echo(secret)
     typer.echo(f'The webhook is {hook.id}. Store its secret: it is not shown again.', err=True)
 
@@ -159,7 +159,12 @@ def _deliveries(
 
 
 def _use_webhooks(
-    context: typer.Context, store: str | None, config: Path | None, work: Callable[[Webhooks], Awaitable[T]]
+    context: typer.Context,
+    store: str | None,
+    config: Path | None,
+    work: Callable[[Webhooks], Awaitable[T]],
+    *,
+    must_exist: bool = True,
 ) -> T:
     """Open the webhooks of a store and call a function with them."""
     environment = context.find_object(Environment) or Environment()
@@ -169,7 +174,7 @@ def _use_webhooks(
         from pydantic_deep.server import open_webhooks
 
         async with (
-            open_served_store(settings, environment) as opened,
+            open_served_store(settings, environment, must_exist=must_exist) as opened,
             open_webhooks(opened, key=settings.webhook_key, private_hosts=settings.webhook_private_hosts) as webhooks,
         ):
             return await work(webhooks)

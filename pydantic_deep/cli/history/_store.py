@@ -49,7 +49,7 @@ def require_store(url: str, environment: Environment) -> None:
     """Raise `UnusableStoreError` if a URL names a file that does not exist."""
     if url.startswith(_SQLITE) and not Path(url.removeprefix(_SQLITE)).exists():
         raise UnusableStoreError(
-            f'There is no store {store_label(url, environment)} yet. `pydantic-deep run` and `chat` create it; '
+            f'There is no store {store_label(url, environment)} yet. `pydantic-deep run`, `chat` and `serve` create it; '
             f'--store or {STORE_VARIABLE} selects another.'
         )
 

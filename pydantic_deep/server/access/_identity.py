@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 from starlette.requests import Request
 
-from pydantic_deep._checks import check_name, check_text
+from pydantic_deep._checks import check_name, check_name_list, check_text
 from pydantic_deep.errors import DeepAgentError, ValidationError
 from pydantic_deep.server._api_keys import ApiKey, KeyScope, scope_problem
 
@@ -23,7 +23,7 @@ class Identity:
 
     Raises:
         InvalidIdentityError: There is no scope, or an unknown one.
-        ValidationError: The owner or an agent is blank or not a string.
+        ValidationError: The owner or an agent is blank or not a string, or `agents` is a text.
     """
 
     owner: str
@@ -36,8 +36,7 @@ class Identity:
 
     def __post_init__(self) -> None:
         check_name('owner', self.owner)
-        for agent in self.agents or ():
-            check_name('agents', agent)
+        check_name_list('agents', self.agents)
         if (problem := scope_problem(self.scopes)) is not None:
             raise InvalidIdentityError('scopes', problem)
 

@@ -199,7 +199,8 @@ class WebhookSender:
         }
         await self._webhooks.deliveries.upsert(delivery.model_copy(update=result))
         if state == 'failed':
-            await self._disable(hook, f'{problem} No more requests are sent after {attempts} attempts.')
+            number = '1 attempt' if attempts == 1 else f'{attempts} attempts'
+            await self._disable(hook, f'{problem} No more requests are sent after {number}.')
         return state == 'delivered'
 
     async def _problem(self, hook: Webhook) -> str | None:

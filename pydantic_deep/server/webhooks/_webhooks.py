@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, get_args
 import httpx2
 from pydantic import AwareDatetime, BaseModel, ConfigDict
 
+from pydantic_deep._checks import check_name, check_name_list
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.repository import Repository, RowExistsError, RowNotFoundError, SqlRepository, Where
 from pydantic_deep.store import SqlStore, new_id
@@ -154,7 +155,10 @@ class Webhooks:
         Raises:
             InvalidWebhookError: The setting `webhook_key` is missing, the URL cannot be used, there are no events or an
                 unknown one, or the owner has too many webhooks.
+            ValidationError: The owner or an agent is blank or not a string, or `agents` is a text.
         """
+        check_name('owner', owner)
+        check_name_list('agents', agents)
         if self.key is None:
             raise InvalidWebhookError(
                 'Webhooks need the setting `webhook_key`, from which their secrets are derived. Set it to 32 or more '

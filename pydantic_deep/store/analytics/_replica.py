@@ -327,7 +327,7 @@ class Query:
 
     def _error_text(self, kind: str, text: str) -> str:
         if kind == 'memory':
-            return f'{text} {self._memory}'
+            return f'{text.rstrip(".")}. {self._memory}'
         if kind == 'too large':
             return f'{text} Aggregate, add a LIMIT, or use `export_parquet`.'
         return text

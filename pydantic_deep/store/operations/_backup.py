@@ -253,6 +253,10 @@ async def new_file(path: Path) -> AsyncGenerator[IO[bytes]]:
 def _create(path: Path, part: Path) -> IO[bytes]:
     if path.exists():
         raise FileExistsError(f'The file {str(path)!r} exists already. Choose another name for the backup.')
+    if not path.parent.is_dir():
+        raise FileNotFoundError(
+            f'There is no directory {str(path.parent)!r} for the backup. Create it, or choose another.'
+        )
     return os.fdopen(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), 'wb')
 
 

@@ -170,6 +170,23 @@ def test_restore_defaults_to_the_user_store(agents: Path, tmp_path: Path, invoke
     assert invoke('store', 'restore', str(backup)).exit_code == 1
 
 
+def test_restore_refuses_a_store_in_memory_which_would_be_lost(agents: Path, tmp_path: Path, invoke: Invoke) -> None:
+    backup = tmp_path / 'agents.backup'
+    invoke('store', 'backup', str(backup), '--store', f'sqlite:///{agents}')
+    done = invoke('store', 'restore', str(backup), '--store', 'memory:')
+    assert (done.exit_code, done.stdout) == (2, '')
+    assert done.stderr == 'The store memory: is lost when this command ends. Use sqlite:///… or postgresql://….\n'
+
+
+def test_missing_files_and_directories_of_backups_are_named(agents: Path, tmp_path: Path, invoke: Invoke) -> None:
+    done = invoke('store', 'backup', str(tmp_path / 'none/a.backup'), '--store', f'sqlite:///{agents}')
+    assert (done.exit_code, done.stderr) == (
+        1, f"There is no directory '{tmp_path}/none' for the backup. Create it, or choose another.\n",
+    )  # fmt: skip
+    done = invoke('store', 'restore', 'none.backup')
+    assert (done.exit_code, "file 'none.backup' does not exist" in ' '.join(done.stderr.split())) == (2, True)
+
+
 def test_reading_commands_work_while_another_process_writes(agents: Path, invoke: Invoke) -> None:
     """Reading commands open the store read-only, so they do not wait for the write lock of another process."""
     with closing(sqlite3.connect(agents, isolation_level=None)) as raw:

@@ -57,6 +57,7 @@ def test_test_is_stored_for_the_running_server(invoke: Invoke):
 @pytest.mark.parametrize('command', ['remove', 'test', 'deliveries'])
 def test_unknown_webhook_is_reported(invoke: Invoke, command: str):
     """An id without a webhook is an error that names the id."""
+    add(invoke)
     unknown = invoke('webhooks', command, 'unknown')
     assert unknown.exit_code == 2
     assert "There is no webhook 'unknown'. `pydantic-deep webhooks list` shows them." in unknown.stderr
@@ -67,6 +68,13 @@ def test_unusable_url_is_reported(invoke: Invoke):
     refused = invoke('webhooks', 'add', 'http://example.com/', '--owner', 'ada')
     assert refused.exit_code == 2
     assert 'is not encrypted' in refused.stderr
+
+
+def test_blank_owner_is_reported(invoke: Invoke):
+    """A webhook of nobody would never receive an event."""
+    refused = invoke('webhooks', 'add', URL, '--owner', '')
+    assert refused.exit_code == 1
+    assert refused.stderr.startswith('owner: it is empty.')
 
 
 def test_missing_key_is_reported(invoke: Invoke, monkeypatch: pytest.MonkeyPatch):

@@ -52,7 +52,7 @@ def test_reading_command_does_not_create_a_missing_store(invoke: Invoke, tmp_pat
     result = invoke('log', '--store', f'sqlite:///{tmp_path}/none.db')
     assert (result.exit_code, result.stdout) == (2, '')
     assert result.stderr.startswith(
-        f'There is no store {tmp_path}/none.db yet. `pydantic-deep run` and `chat` create it'
+        f'There is no store {tmp_path}/none.db yet. `pydantic-deep run`, `chat` and `serve` create it'
     )
     assert not (tmp_path / 'none.db').exists()
 

@@ -39,6 +39,12 @@ def test_identity_needs_names(arguments: dict[str, Any]) -> None:
         Identity(**arguments)
 
 
+def test_agents_of_an_identity_are_a_list() -> None:
+    """A text contains each agent whose name is a part of it."""
+    with pytest.raises(ValidationError, match=r'^agents: it is "analyst"\. Pass a list of names\.$'):
+        Identity(owner='ada', agents='analyst')
+
+
 def test_account_of_an_owner_is_not_that_of_a_key() -> None:
     """An owner with the id of a key as name has limits of their own."""
     assert caller_of_host(Identity(owner='ada')).account == 'owner:ada'

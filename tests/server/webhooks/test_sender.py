@@ -95,7 +95,9 @@ async def test_receiver_that_is_gone_is_disabled_at_once(
     await run(ada)
     await rounds()
     assert (await only(webhooks)).state == 'failed'
-    assert (await webhooks.get(hook.id)).disabled_at is not None
+    assert (await webhooks.get(hook.id)).disabled_reason == (
+        'The receiver responded with the status 410. No more requests are sent after 1 attempt.'
+    )
 
 
 async def test_receiver_that_is_down_is_tried_again(ada: Client, webhooks: Webhooks, rounds: Rounds, served: Served):

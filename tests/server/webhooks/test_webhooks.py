@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from pydantic_deep.errors import ValidationError
 from pydantic_deep.repository import RowNotFoundError
 from pydantic_deep.server import InvalidWebhookError, Webhooks
 
@@ -20,6 +23,15 @@ async def test_unknown_events_are_refused(webhooks: Webhooks, events: list[str],
         await webhooks.create(owner='ada', url='https://example.com/', events=events)
     names = 'approval.requested, approval.answered, run.ended'
     assert str(caught.value) == f'{problem} Name at least one of {names}.'
+
+
+@pytest.mark.parametrize(
+    'arguments', [{'owner': ' '}, {'owner': 'ada', 'agents': 'analyst'}, {'owner': 'ada', 'agents': ['']}]
+)
+async def test_owner_and_agents_are_names(webhooks: Webhooks, arguments: dict[str, Any]):
+    with pytest.raises(ValidationError):
+        await webhooks.create(url='https://example.com/', **arguments)
+    assert await webhooks.list() == []
 
 
 async def test_webhook_of_another_owner_is_not_found(webhooks: Webhooks):

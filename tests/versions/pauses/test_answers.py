@@ -67,6 +67,15 @@ async def test_unanswered_calls_stay_pending(make: MakeAgent, inbox: ApprovalInb
     assert [v.id for v in await done.lineage()][1:] == [paused.id, again.id, done.id]
 
 
+async def test_error_says_that_a_response_has_answered_the_approval(make: MakeAgent, inbox: ApprovalInbox):
+    paused = await pause(make, write('/a.txt'))
+    [waiting] = await inbox.list()
+    await inbox.answer(waiting.id, Respond('Later.'), by='ann')
+    with pytest.raises(ApprovalAnsweredError, match='was answered by ann at') as caught:
+        await inbox.answer(waiting.id, Approve(), by='bob')
+    assert (caught.value.status, waiting.version_id) == ('responded', paused.id)
+
+
 async def test_version_is_resumed_once(make: MakeAgent, inbox: ApprovalInbox, store: SpyStore):
     paused = await pause(make, write('/a.txt'), 'done', 'never')
     answers = {paused.pending[0].id: Approve()}
