@@ -54,8 +54,8 @@ class UpdateRules(RepositoryRules):
 
     async def test_row_may_be_changed_in_place(self, five: Repository[Sample]) -> None:
         def change(row: Sample | None) -> Sample | None:
-            if row is not None:
-                row.notes.append('new')
+            assert row is not None
+            row.notes.append('new')
             return row
 
         assert await _updatable(five).update('a', change) == await five.get('a')
