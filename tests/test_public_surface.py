@@ -342,6 +342,7 @@ def test_every_public_name_is_listed() -> None:
                 'SqlRepository',
                 'SupportsEngine',
                 'SupportsTransactions',
+                'SupportsUpdates',
                 'UnknownFieldError',
                 'UnreadableRowError',
                 'Upsert',

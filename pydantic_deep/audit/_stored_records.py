@@ -10,7 +10,7 @@ from typing import Final, cast
 from pydantic import JsonValue
 
 from pydantic_deep._checks import check_name
-from pydantic_deep.repository import Repository
+from pydantic_deep.repository import Repository, SupportsUpdates
 from pydantic_deep.store import CallRecord, RequestRecord, RunRecord, Store, VersionFilter, VersionRecord, utc_datetime
 
 from ._record_from_events import (
@@ -147,17 +147,29 @@ async def finish_crashed(
     for record in running:
         if await is_alive(record):
             continue
-        ended = await _ended(await repository.get(record.id), store, redact)
-        if ended is not None:
-            await repository.upsert(ended)
+        ended = await _ended(record, store, redact)
+        if await _finish(repository, ended):
             finished.append(ended)
     return finished
 
 
-async def _ended(record: AuditRecord, store: Store | None, redact: Redact) -> AuditRecord | None:
-    """Return the finished record; `None` if its run has written it in the meantime."""
-    if record.status != 'running':
-        return None
+async def _finish(repository: Repository[AuditRecord], ended: AuditRecord) -> bool:
+    """Store a finished record; return `False` if its run has written it in the meantime."""
+    if isinstance(repository, SupportsUpdates):
+        rows = cast('SupportsUpdates[AuditRecord]', repository)
+        return await rows.update(ended.id, lambda record: ended if _is_running(record) else record) == ended
+    is_running = _is_running(await repository.get(ended.id))
+    if is_running:
+        await repository.upsert(ended)
+    return is_running
+
+
+def _is_running(record: AuditRecord | None) -> bool:
+    return record is not None and record.status == 'running'
+
+
+async def _ended(record: AuditRecord, store: Store | None, redact: Redact) -> AuditRecord:
+    """Return the finished record."""
     known = record
     if store is not None and await store.run(record.run_id) is not None:
         known = await audit_of_run(store, record.run_id, redact=redact)

@@ -55,6 +55,7 @@ async def submit(
 
     Raises:
         ValidationError: An option is invalid, or another process cannot have it, such as `deps`.
+        VersionNotFoundError: The store is not that of the version.
         ApprovalsPendingError: The version has pending approvals, and the options contain a prompt.
         NothingPendingError: The options contain no prompt, and nothing is pending.
         ApprovalAnsweredError: An approval is already answered.
@@ -71,6 +72,7 @@ async def submit(
     if options.run_id is not None and await store.run(options.run_id) is not None:
         raise ValueError(f'The store has a run {options.run_id!r} already. Use a new id.')
     version = place if isinstance(place, AgentVersion) else await place.head()
+    await store.version(version.id)  # before anything is stored: workers of another store would not find it
     continues_head = version is not place and options.prompt is not None
     if not continues_head:
         document['moves_head'] = options.moves_head or version is not place

@@ -1,7 +1,7 @@
 """Repositories: mutable rows of any pydantic model, in any of several engines."""
 
 from ._copy import copy_rows
-from ._protocol import Repository, SupportsTransactions
+from ._protocol import Repository, SupportsTransactions, SupportsUpdates
 from ._types import Change, Create, Delete, In, Page, Prefix, Range, Scalar, Upsert, Where
 from .errors import (
     InvalidCursorError,
@@ -44,6 +44,7 @@ __all__ = (
     'SqlRepository',
     'SupportsEngine',
     'SupportsTransactions',
+    'SupportsUpdates',
     'UnknownFieldError',
     'UnreadableRowError',
     'Upsert',

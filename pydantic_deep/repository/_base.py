@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import anyio
@@ -11,7 +12,7 @@ from anyio import to_thread
 from anyio.abc import AsyncResource
 from pydantic import BaseModel
 
-from ._changes import Step, read_steps
+from ._changes import Step, Update, read_steps
 from ._model import RowModel
 from ._question import Condition, Position, Question
 from ._types import Change, Create, Delete, Page, Upsert, Where
@@ -69,6 +70,19 @@ class BaseRepository(ABC, Generic[T]):
         """Add a row, or replace the one with its key."""
         await self.apply([Upsert(item)])
 
+    async def update(self, key: str, change: Callable[[T | None], T | None]) -> T | None:
+        """Replace a row by a function of it, and return the new row."""
+        self._check_open()
+        known = self._model.key_of(key)
+        update = Update(known or key, change)
+        if known is None:
+            update.step(self._model, None)  # no row has this key, and none can get it
+        else:
+            await self._update(update)
+        if update.error is not None:
+            raise update.error
+        return update.changed
+
     async def delete(self, key: str) -> bool:
         """Remove a row; return whether it existed."""
         self._check_open()
@@ -108,6 +122,10 @@ class BaseRepository(ABC, Generic[T]):
     async def _write(self, changes: Sequence[Change[T]]) -> Collection[str]:
         """Apply all changes in one transaction; return at least the keys of removed rows."""
 
+    @abstractmethod
+    async def _update(self, update: Update[T]) -> None:
+        """Apply the step of an update to the row with its key, in one transaction."""
+
 
 class BlockingTable(Protocol):
     """The table of an engine without asynchronous calls. Its methods are called in worker threads, one at a time."""
@@ -126,6 +144,10 @@ class BlockingTable(Protocol):
 
     def write(self, steps: Sequence[Step]) -> set[str]:
         """Apply all steps in one transaction; return those of their keys that had a row before."""
+        ...
+
+    def update(self, key: str, step: Callable[[str | None], Step | None]) -> None:
+        """Apply the step for the body of a row, in one transaction with reading it; `None` for no row, and no step."""
         ...
 
     def close(self) -> None:
@@ -164,6 +186,9 @@ class BlockingRepository(BaseRepository[T], AsyncResource):
     async def _write(self, changes: Sequence[Change[T]]) -> set[str]:
         steps = read_steps(self._model, changes)
         return await self._run(lambda: self._table.write(steps))
+
+    async def _update(self, update: Update[T]) -> None:
+        await self._run(lambda: self._table.update(update.key, partial(update.step, self._model)))
 
     async def _run(self, work: Callable[[], R]) -> R:
         async with self._call_lock:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar, runtime_checkable
 
 from pydantic import BaseModel
@@ -84,5 +84,26 @@ class SupportsTransactions(Protocol[T]):
 
         Raises:
             RowExistsError: A created row exists already.
+        """
+        ...
+
+
+@runtime_checkable
+class SupportsUpdates(Protocol[T]):
+    """A repository that can replace a row by a function of it. All repositories of this package can."""
+
+    async def update(self, key: str, change: Callable[[T | None], T | None]) -> T | None:
+        """Replace a row by a function of it, and return the new row.
+
+        No other change of the row happens between its reading and its writing, in any process: concurrent updates are
+        applied one after the other.
+
+        Args:
+            key: The key of the row.
+            change: Returns the new row for the stored one; `None` is no row, both as its argument and as its result. It
+                may be called several times, in any thread. If it raises an error, nothing is written.
+
+        Raises:
+            InvalidRowError: The new row cannot be stored, or has another key.
         """
         ...

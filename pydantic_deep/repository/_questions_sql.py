@@ -77,9 +77,16 @@ class _Query:
         return f' WHERE {" AND ".join(self.tests)}' if self.tests else ''
 
 
-def get_row(names: ColumnNames, key: str) -> Operation[str | None]:
-    """Return the body of a row; `None` if no row has the key."""
-    rows = yield Statement(f'SELECT {names.body_column} FROM {names.table} WHERE {names.key_column} = ?1', (key,))
+def get_row(names: ColumnNames, key: str, lock: str = '') -> Operation[str | None]:
+    """Return the body of a row; `None` if no row has the key.
+
+    Args:
+        names: The table and its columns.
+        key: The key.
+        lock: `for_update()` in a write that decides by the row.
+    """
+    sql = f'SELECT {names.body_column} FROM {names.table} WHERE {names.key_column} = ?1{lock}'
+    rows = yield Statement(sql, (key,))
     return str(rows[0][0]) if rows else None
 
 

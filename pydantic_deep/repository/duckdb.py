@@ -7,7 +7,7 @@ request, and for several processes, use `SqlRepository`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeVar, cast
@@ -141,21 +141,36 @@ class _Database:
 
     def write(self, steps: Sequence[Step]) -> set[str]:
         """Apply all steps in one transaction; return those of their keys that had a row before."""
-        keys = list({step.key: None for step in steps})
-        with self._translate_errors('written'), self._file_state.writing, self._transaction():
-            self._check_types()
-            existing = {cast('str', key) for (key,) in self._execute(self._table.existing(keys))}
-            after = net_changes(self._model, steps, existing)
-            if existing:
-                self._execute(self._table.delete(sorted(existing)))
-            rows = [row for row in after.values() if row is not None]
-            if rows:
-                self._execute(self._table.insert(rows))
-        return existing
+        with self._writing():
+            return self._apply(steps)
+
+    def update(self, key: str, step: Callable[[str | None], Step | None]) -> None:
+        """Apply the step for the body of a row."""
+        with self._writing():
+            made = step(run_blocking(get_row(self._table.names, key), self._execute))
+            if made is not None:
+                self._apply([made])
 
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
+
+    @contextmanager
+    def _writing(self) -> Generator[None]:
+        with self._translate_errors('written'), self._file_state.writing, self._transaction():
+            self._check_types()
+            yield
+
+    def _apply(self, steps: Sequence[Step]) -> set[str]:
+        keys = list({step.key: None for step in steps})
+        existing = {cast('str', key) for (key,) in self._execute(self._table.existing(keys))}
+        after = net_changes(self._model, steps, existing)
+        if existing:
+            self._execute(self._table.delete(sorted(existing)))
+        rows = [row for row in after.values() if row is not None]
+        if rows:
+            self._execute(self._table.insert(rows))
+        return existing
 
     def _read(self, operation: Operation[R]) -> R:
         with self._translate_errors('read'), self._transaction():

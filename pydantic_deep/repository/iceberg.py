@@ -141,8 +141,7 @@ class _Table:
 
     def body(self, key: str) -> str | None:
         """Return the body of a row."""
-        rows = self.read(lambda table: list(read_bodies(table, self._key, with_keys(self._key, [key]))))
-        return next((body for _, body in rows), None)
+        return self.read(lambda table: self._body(table, key))
 
     def page(self, question: Question) -> list[StoredRow]:
         """Return the rows of a page, and the row after it if there is one."""
@@ -156,9 +155,24 @@ class _Table:
         """Apply all steps in one commit; return those of their keys that had a row before."""
         return self._commit(lambda: self._write(self._load(), steps))
 
+    def update(self, key: str, step: Callable[[str | None], Step | None]) -> None:
+        """Apply the step for the body of a row, in one commit after the snapshot in which it was read."""
+
+        def apply() -> None:
+            table = self._load()
+            made = step(self._body(table, key))
+            if made is not None:
+                self._write(table, [made])
+
+        self._commit(apply)
+
     def close(self) -> None:
         """Close the catalogue."""
         self._catalog.close()
+
+    def _body(self, table: Table, key: str) -> str | None:
+        rows = list(read_bodies(table, self._key, with_keys(self._key, [key])))
+        return next((body for _, body in rows), None)
 
     def _load(self) -> Table:
         table = self._catalog.load_table(self._name)

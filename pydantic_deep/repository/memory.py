@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from pydantic import BaseModel
 
 from ._base import BaseRepository, StoredRow
-from ._changes import net_changes, read_steps
+from ._changes import Step, Update, net_changes, read_steps
 from ._kinds import Cell
 from ._model import EncodedRow, RowModel
 from ._question import Condition, OneOf, Operator, Position, Question
@@ -61,7 +61,15 @@ class MemoryRepository(BaseRepository[T]):
         return sum(_holds(row, conditions) for row in self._rows.values())
 
     async def _write(self, changes: Sequence[Change[T]]) -> set[str]:
-        after = net_changes(self._model.name, read_steps(self._model, changes), self._rows)
+        return self._apply(read_steps(self._model, changes))
+
+    async def _update(self, update: Update[T]) -> None:
+        step = update.step(self._model, await self._body(update.key))
+        if step is not None:
+            self._apply([step])
+
+    def _apply(self, steps: Sequence[Step]) -> set[str]:
+        after = net_changes(self._model.name, steps, self._rows)
         present = after.keys() & self._rows.keys()
         for key, row in after.items():
             if row is None:

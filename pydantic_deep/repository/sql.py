@@ -18,17 +18,17 @@ from pydantic_deep.store import (
     StoreUnavailableError,
     open_engine,
 )
-from pydantic_deep.store.engine import Engine, Operation, read_or_write
+from pydantic_deep.store.engine import Engine, Operation, for_update, read_or_write
 from pydantic_deep.store.sql.dialect import SupportsTables
 
 from . import _questions_sql as questions
 from ._base import BaseRepository, StoredRow
-from ._changes import Step, read_steps
+from ._changes import Step, Update, read_steps
 from ._model import RowModel
 from ._question import Condition, Question
 from ._table import Table, create_row, delete_row, is_current, mark, open_table, table_name, upsert_row
 from ._types import Change
-from .errors import RepositoryClosedError, RepositoryFormatError, RepositoryUnavailableError
+from .errors import RepositoryClosedError, RepositoryFormatError, RepositoryUnavailableError, RowExistsError
 
 __all__ = ('SqlRepository', 'SupportsEngine', 'open_repository')
 
@@ -107,16 +107,25 @@ class SqlRepository(BaseRepository[T]):
         return await self._read(partial(questions.count_rows, self._table.names, conditions))
 
     async def _write(self, changes: Sequence[Change[T]]) -> Collection[str]:
-        steps = read_steps(self._table.full_model, changes)
+        known = self._table
+        steps = read_steps(known.full_model, changes)
         if not steps:
             return ()
+        return await self._write_with(
+            lambda table: _apply(table, steps if table is known else read_steps(table.full_model, changes))
+        )
+
+    async def _update(self, update: Update[T]) -> None:
+        await self._write_with(partial(_update, update=update))
+
+    async def _write_with(self, make: Callable[[Table[T]], Operation[R]]) -> R:
+        """Run an operation on the table; if another process has changed its columns, open it again."""
         with _translate_errors():
             try:
-                return await self._engine.write(partial(_apply, self._table, steps))
+                return await self._engine.write(partial(make, self._table))
             except _OutdatedTableError:
-                reopened = partial(_apply_reopened, self._table, changes)
-                self._table, removed = await self._engine.write_alone(reopened)
-                return removed
+                self._table, result = await self._engine.write_alone(partial(_run_reopened, self._table, make))
+                return result
 
     async def _read(self, operation: Callable[[], Operation[R]]) -> R:
         with _translate_errors():
@@ -177,10 +186,23 @@ def _apply(table: Table[T], steps: Sequence[Step]) -> Operation[Collection[str]]
     return removed
 
 
-def _apply_reopened(table: Table[T], changes: Sequence[Change[T]]) -> Operation[tuple[Table[T], Collection[str]]]:
-    """Open the table again, and apply all changes; return the table and the keys of the removed rows."""
+def _update(table: Table[T], update: Update[T]) -> Operation[None]:
+    """Apply the step of an update. A missing row cannot be locked: if another write creates it first, it is read."""
+    is_applied = False
+    while not is_applied:
+        step = update.step(table.full_model, (yield from questions.get_row(table.names, update.key, for_update())))
+        is_applied = True
+        if step is not None:
+            try:
+                yield from _apply(table, [step])
+            except RowExistsError:
+                is_applied = False
+
+
+def _run_reopened(table: Table[T], make: Callable[[Table[T]], Operation[R]]) -> Operation[tuple[Table[T], R]]:
+    """Open the table again, and run an operation on it; return the table and the result."""
     latest = yield from open_table(table.dialect, table.name, table.model)
-    return latest, (yield from _apply(latest, read_steps(latest.full_model, changes)))
+    return latest, (yield from make(latest))
 
 
 @contextmanager

@@ -199,7 +199,7 @@ class KeyRing:
         key = await self.keys.get(id)
         if key.revoked_at is None:
             key = key.model_copy(update={'revoked_at': self.clock()})
-            await self.keys.upsert(key)
+            await self.keys.upsert(key)  # nothing else replaces a key, so no change of another process is lost
         return key
 
     async def _record_use(self, id: str) -> None:

@@ -33,7 +33,7 @@ async def open_audited_agents(
     *,
     make_deps: Callable[[], Any] | None = None,
     memory: VersionedMemory | None = None,
-) -> AsyncGenerator[tuple[Mapping[str, ServedAgent], Repository[AuditRecord]]]:
+) -> AsyncGenerator[tuple[Mapping[str, ServedAgent], SqlRepository[AuditRecord]]]:
     """Open the audit records of a store, and prepare agents to write them, and to remember."""
     audit = await SqlRepository[AuditRecord].open(store, AuditRecord, fields=AUDIT_FIELDS, name='server_audit')
     capabilities, metadata = [Audit(audit), WholeCalls()], _RunMetadata(store)

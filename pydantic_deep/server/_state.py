@@ -6,14 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, TypeAlias, cast
 
-import anyio
 from fastapi import Depends, Request
 from starlette.types import ASGIApp, Scope
 
 from pydantic_deep.audit import AuditRecord
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.memory import VersionedMemory
-from pydantic_deep.repository import Repository
+from pydantic_deep.repository import SqlRepository
 from pydantic_deep.store import SqlStore
 from pydantic_deep.views import StoreReader
 from pydantic_deep_backends import BackendProtocol
@@ -73,14 +72,12 @@ class ServerState:
     """The settings of the operator."""
     keys: KeyRing
     """Lookup and storage of the API keys."""
-    audit: Repository[AuditRecord]
+    audit: SqlRepository[AuditRecord]
     """Repository of the audit records."""
-    threads: Repository[Thread]
+    threads: SqlRepository[Thread]
     """The threads of clients of other APIs and of user interfaces."""
-    openai_objects: Repository[OpenaiObject]
+    openai_objects: SqlRepository[OpenaiObject]
     """Fields of the responses and conversations of OpenAI's clients."""
-    openai_changes: anyio.Lock = field(default_factory=anyio.Lock)
-    """Held while the row of such a conversation is read and replaced."""
     webhooks: Webhooks
     """The webhooks of all owners."""
     memory: VersionedMemory | None

@@ -8,12 +8,14 @@ import socket
 import threading
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from types import FrameType
 from typing import cast
 
 import anyio
 import uvicorn
 from fastapi import FastAPI
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.store import SqlStore
@@ -76,13 +78,24 @@ def _url_host(host: str) -> str:
     return f'[{host}]' if ':' in host else host
 
 
+class _EndingQuietly:
+    """An application whose requests end without a word when the server cancels them, which uvicorn logs with a traceback."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with suppress(asyncio.CancelledError):
+            await self._app(scope, receive, send)
+
+
 class _UvicornServer(uvicorn.Server):
     """A server that answers requests while turns are drained, so that clients can read their final events."""
 
     def __init__(self, app: FastAPI, settings: ServerSettings, *, on_start: Callable[[], object]) -> None:
         super().__init__(
             uvicorn.Config(
-                app,
+                _EndingQuietly(app),
                 http='h11',  # uvicorn's alternative, httptools, accepts headers of unlimited length
                 access_log=settings.access_log,
                 log_level='info' if settings.access_log else 'warning',
@@ -94,7 +107,9 @@ class _UvicornServer(uvicorn.Server):
         )
         self._app = app
         self._on_start = on_start
-        self._cancel_drain: Callable[[], object] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._drain = anyio.CancelScope()
+        self._is_drained = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to accept requests."""
@@ -107,26 +122,36 @@ class _UvicornServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Drain running turns, cancel those that take too long, then stop accepting requests."""
         runs = cast('ServerState', self._app.state.server).runs
-        with anyio.CancelScope() as drain_scope:
-            loop = asyncio.get_running_loop()
-            self._cancel_drain = lambda: loop.call_soon_threadsafe(drain_scope.cancel)
+        with self._drain:
             await runs.drain()
+        self._is_drained = True
         await runs.stop()
         await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Drain on the first signal, cancel running turns on the second, exit on the third."""
-        if self.should_exit and self._cancel_drain is not None:
-            self._cancel_drain()
-            self._cancel_drain = None
+        """Drain on the first signal, cancel running turns on the second, and requests on the next one.
+
+        sse-starlette replaces uvicorn's method, to cut the streams of MCP and A2A on a signal. Here they end as soon as
+        their runs have ended, or are not followed any more.
+        """
+        if not self.should_exit:
+            self.should_exit = True
         else:
-            super().handle_exit(sig, frame)
+            self._loop.call_soon_threadsafe(self._hurry)
+
+    def _hurry(self) -> None:
+        if not self._is_drained and not self._drain.cancel_called:
+            self._drain.cancel()
+            return
+        for task in self.server_state.tasks:
+            task.cancel()
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
         """Handle signals without uvicorn's final re-raise, which would end the process before the store is closed."""
         is_main = threading.current_thread() is threading.main_thread()  # only the main thread can handle signals
-        handlers = {number: signal.signal(number, self.handle_exit) for number in _SIGNALS if is_main}
+        handler = partial(self.handle_exit)  # sse-starlette would find the server by a bound method
+        handlers = {number: signal.signal(number, handler) for number in _SIGNALS if is_main}
         try:
             yield
         finally:

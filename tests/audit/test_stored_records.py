@@ -400,6 +400,32 @@ async def test_run_that_ends_during_the_check_keeps_its_record() -> None:
     assert (await rows.get('a')).status == 'success'
 
 
+class OnlyRequired:
+    """A repository with the required methods and no others."""
+
+    def __init__(self, rows: Rows) -> None:
+        self.create, self.get, self.list, self.upsert = rows.create, rows.get, rows.list, rows.upsert
+        self.delete, self.count, self.aclose = rows.delete, rows.count, rows.aclose
+
+
+@pytest.mark.parametrize(('ends', 'expected'), [(False, 'crashed'), (True, 'success')])
+async def test_crashed_run_is_finished_in_any_repository(ends: bool, expected: str) -> None:
+    """One without updates too; there, a run that ends in the last moment may lose its record."""
+    rows = MemoryRepository(AuditRecord, fields=AUDIT_FIELDS)
+    record = AuditRecord(
+        id='a', run_id='a', agent_name='x', question='', status='running', started_at=datetime.now(UTC)
+    )
+    await rows.upsert(record)
+
+    async def is_alive(_: AuditRecord) -> bool:
+        if ends:
+            await rows.upsert(record.model_copy(update={'status': 'success'}))
+        return False
+
+    assert len(await finish_crashed(OnlyRequired(rows), is_alive)) == (not ends)
+    assert (await rows.get('a')).status == expected
+
+
 @pytest.mark.slow
 async def test_crashed_run_without_a_store_keeps_its_known_fields() -> None:
     rows = Dying(AuditRecord, fields=AUDIT_FIELDS)

@@ -13,7 +13,7 @@ from pydantic_deep import Approve, StateBackend
 from pydantic_deep.approvals import NothingPendingError
 from pydantic_deep.dispatch import DispatcherUnavailableError, InProcessDispatcher, Worker, submit
 from pydantic_deep.errors import ValidationError
-from pydantic_deep.store import ApprovalAnsweredError, QueueLimitError, new_id
+from pydantic_deep.store import ApprovalAnsweredError, QueueLimitError, VersionNotFoundError, new_id, open_store
 from pydantic_deep.testing import ScriptedModel
 from pydantic_deep.versions import AgentVersion, ApprovalsPendingError, TurnOptions
 from tests.dispatch.conftest import Store, answers, ask, begin, process
@@ -160,3 +160,16 @@ async def test_id_of_another_run_is_refused(url: str) -> None:
         with pytest.raises(ValueError, match=r'has a run .* already'):
             await submit(conversation, options, store)
         assert await store.queue.list() == []
+
+
+async def test_version_of_another_store_is_refused_before_anything_is_stored(url: str) -> None:
+    """Its answers stay pending, and no worker of the other store gets a turn that it cannot execute."""
+    world = world_of(url)
+    async with process(url) as store, open_store('memory:') as other:
+        paused = await pause(world, store)
+        conversation = world.agent(store).conversation(paused.conversation_id)
+        for place in (paused, conversation):
+            with pytest.raises(VersionNotFoundError, match='belongs to another store'):
+                await submit(place, TurnOptions(answers={paused.pending[0].id: Approve()}), other)
+        assert [approval.status for approval in await store.approvals(version_id=paused.id)] == ['pending']
+        assert await other.queue.list() == []

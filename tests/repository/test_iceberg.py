@@ -41,6 +41,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 class TestIcebergRepository(RepositorySuite):
     """004-08: Iceberg."""
 
+    concurrent_updates = 4
+
     @pytest.fixture
     async def open_repository(self, tmp_path: Path) -> AsyncIterator[OpenRepository]:
         async with AsyncExitStack() as stack:

@@ -18,7 +18,6 @@ import uvicorn
 from fastapi import FastAPI
 from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
 from pydantic_ai.models.function import AgentInfo
-from sse_starlette.sse import AppStatus
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, StreamingResponse
@@ -47,12 +46,6 @@ def _echo(messages: list[ModelMessage], info: AgentInfo) -> str:
     assert isinstance(last, ModelRequest)
     said = [part.content for part in last.parts if isinstance(part, UserPromptPart)]
     return f'You said: {said[-1] if said else "nothing"}'
-
-
-@pytest.fixture(autouse=True)
-def streams_go_on() -> None:
-    """sse-starlette, which serves MCP, ends all streams of a process after a signal has stopped any server in it."""
-    AppStatus.should_exit = False
 
 
 @pytest.fixture

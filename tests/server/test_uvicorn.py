@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
 import sys
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import anyio
+import anyio.lowlevel
 import httpx
 import pytest
 from pydantic_ai.messages import ModelMessage
@@ -122,6 +125,139 @@ async def test_second_ctrl_c_interrupts_active_runs(store: SqlStore) -> None:
         send(signal.SIGINT)
     [newest] = await store.versions(limit=1)
     assert newest.state == 'interrupted'
+
+
+EVENTS = {'accept': 'text/event-stream'}
+MESSAGES = [{'role': 'user', 'content': 'Hi'}]
+A2A: dict[str, Any] = {'role': 'ROLE_USER', 'parts': [{'text': 'Hi'}]}
+UI: dict[str, Any] = {'id': 't', 'messages': [{'id': '1', 'role': 'user', 'parts': [{'type': 'text', 'text': 'Hi'}]}]}
+AG_UI: dict[str, Any] = {
+    'threadId': 'u',
+    'runId': 'r',
+    'state': {},
+    'messages': [{'id': '1', 'role': 'user', 'content': 'Hi'}],
+    'tools': [],
+    'context': [],
+    'forwardedProps': {},
+}
+
+
+def rpc(method: str, params: object) -> dict[str, Any]:
+    return {'jsonrpc': '2.0', 'id': 1, 'method': method, 'params': params}
+
+
+OPEN_REQUESTS: dict[str, tuple[dict[str, Any], dict[str, str], int, str]] = {
+    '/api/conversations/{}/turns': ({'prompt': 'Hi'}, EVENTS, 200, 'retry: 1000\n\n'),
+    '/api/conversations/{}/turns?wait=true': ({'prompt': 'Hi'}, {}, 202, '"state":"queued"'),
+    '/v1/chat/completions': (
+        {'model': 'analyst', 'messages': MESSAGES, 'stream': True},
+        {},
+        200,
+        'data: {"error":{"message":"The stream ended before it was complete.',
+    ),
+    '/v1/chat/completions?': (
+        {'model': 'analyst', 'messages': [{'role': 'user', 'content': 'Whole'}]},
+        {},
+        503,
+        'The run is not affected',
+    ),
+    '/v1/messages': (
+        {'model': 'analyst', 'messages': MESSAGES, 'stream': True, 'max_tokens': 9},
+        {},
+        200,
+        'event: error\ndata: {"type":"error"',
+    ),
+    '/v1/responses': (
+        {'model': 'analyst', 'input': 'Hi', 'stream': True},
+        {},
+        200,
+        'event: error\ndata: {"type":"error","sequence_number":2',
+    ),
+    '/v1beta/models/analyst:streamGenerateContent?alt=sse': (
+        {'contents': [{'role': 'user', 'parts': [{'text': 'Hi'}]}]},
+        {},
+        200,
+        'data: {"error":{"code":502',
+    ),
+    '/ag-ui/analyst': (AG_UI, EVENTS, 200, '"type":"RUN_ERROR"'),
+    '/vercel/analyst': ({'trigger': 'submit-message', **UI}, EVENTS, 200, '"finishReason":"error"'),
+    '/a2a/analyst': (
+        rpc('SendStreamingMessage', {'message': {'messageId': 'm', **A2A}}),
+        {'a2a-version': '1.0'},
+        200,
+        'This server is stopping. The task is not affected: subscribe to it again.',
+    ),
+    '/a2a/analyst?': (
+        rpc('SendMessage', {'message': {'messageId': 'n', **A2A}}),
+        {'a2a-version': '1.0'},
+        200,
+        'TASK_STATE_SUBMITTED',
+    ),
+    '/mcp': (
+        rpc('tools/call', {'name': 'run', 'arguments': {'agent': 'analyst', 'prompt': 'Hi'}}),
+        {'accept': 'application/json, text/event-stream', 'mcp-protocol-version': '2025-06-18'},
+        200,
+        'The run continues. Wait for it with `get_run`.',
+    ),
+}
+"""Requests that wait for a run: the body, the headers, and the status and the end of the response if the server stops."""
+
+
+async def test_open_streams_end_when_the_server_stops(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each says so in its protocol, or has no end, so that the client looks for it elsewhere. The runs are not affected.
+
+    The time after which uvicorn would cancel the requests is longer than the time limit of the test.
+    """
+    monkeypatch.setattr('pydantic_deep.server._uvicorn.CONNECTION_SECONDS', 1000)
+    ends: dict[str, tuple[int, str]] = {}
+    with caplog.at_level(logging.WARNING):
+        given = settings(worker=False, max_runs_per_key=100, request_burst=1000)
+        async with serving(store, given) as (client, send), anyio.create_task_group() as group:
+
+            async def ask(path: str, body: dict[str, Any], headers: dict[str, str]) -> None:
+                created = await client.post('/api/conversations', json={'agent': 'analyst'})
+                answer = await client.post(path.format(created.json()['id']), json=body, headers=headers)
+                ends[path] = (answer.status_code, answer.text)
+
+            for path, (body, headers, _, _) in OPEN_REQUESTS.items():
+                group.start_soon(ask, path, body, headers)
+            while len(await store.queue.list()) < len(OPEN_REQUESTS):
+                await anyio.lowlevel.checkpoint()
+            send(signal.SIGTERM)
+    for path, (_, _, status, end) in OPEN_REQUESTS.items():
+        assert ends[path][0] == status, path
+        assert end in ends[path][1], path
+        assert 'event: end' not in ends[path][1], path
+    assert {run.state for run in await store.queue.list()} == {'queued'}
+    assert caplog.records == []
+
+
+async def test_next_signal_cancels_the_rest_of_the_requests(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such as the upload of a client that sends nothing any more. None of them is logged with a traceback."""
+    monkeypatch.setattr('pydantic_deep.server._uvicorn.CONNECTION_SECONDS', 1000)
+    with caplog.at_level(logging.WARNING):
+        async with serving(store, settings(worker=False)) as (client, send):
+            url, key = client.base_url, client.headers['authorization']
+            conversation = (await client.post('/api/conversations', json={'agent': 'analyst'})).json()['id']
+            stream = await anyio.connect_tcp(url.host, url.port or 0)
+            head = f'PUT /api/conversations/{conversation}/uploads/a HTTP/1.1\r\nHost: localhost\r\n'
+            await stream.send(
+                f'{head}Authorization: {key}\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n'.encode()
+            )
+            assert (await stream.receive()).startswith(b'HTTP/1.1 100 ')  # the server reads the body
+            send(signal.SIGTERM)
+            with suppress(OSError):
+                while True:  # until the server accepts no more connections
+                    await (await anyio.connect_tcp(url.host, url.port or 0)).aclose()
+            send(signal.SIGTERM)
+            async for _ in stream:
+                pass
+            await stream.aclose()
+    assert [record.exc_info for record in caplog.records if record.exc_info] == []
 
 
 async def test_large_upload_is_refused_before_its_body_is_read(store: SqlStore) -> None:

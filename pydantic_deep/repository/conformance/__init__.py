@@ -29,6 +29,7 @@ from ._pages import PageRules
 from ._questions import QuestionRules
 from ._rows import RowRules
 from ._transactions import TransactionRules
+from ._updates import UpdateRules
 
 __all__ = ('FIELDS', 'SAMPLES', 'OpenRepository', 'RepositorySuite', 'Sample', 'Shade')
 
@@ -38,6 +39,7 @@ class RepositorySuite(
     QuestionRules,
     PageRules,
     TransactionRules,
+    UpdateRules,
     OpeningRules,
 ):
     """The rules for every repository."""

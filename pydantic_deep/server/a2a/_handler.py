@@ -10,7 +10,6 @@ from datetime import UTC
 from functools import partial
 from typing import Any, NoReturn
 
-import anyio
 from a2a.server.context import ServerCallContext
 from a2a.server.request_handlers.request_handler import RequestHandler
 from a2a.types import (
@@ -100,9 +99,10 @@ class AgentHandler(RequestHandler):
     async def on_message_send(self, params: SendMessageRequest, context: ServerCallContext) -> Task:
         with explained():
             task = await self._begin(params)
-            while task.is_active and not params.configuration.return_immediately:
+            runs = self._access.state.runs
+            while task.is_active and not (params.configuration.return_immediately or runs.is_stopped):
                 local = task.own.local
-                await (anyio.sleep(_turns.POLL_SECONDS) if local is None else local.wait())
+                await (runs.pause(_turns.POLL_SECONDS) if local is None else local.wait())
                 task = await load_task(self._access, task.id, agent=self._agent, run_id=task.run.id)
             return to_proto(task)
 

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from a2a.helpers import new_text_part
 from a2a.types import Task, TaskArtifactUpdateEvent, TaskState, TaskStatus, TaskStatusUpdateEvent
+from a2a.utils.errors import InternalError
 
 from pydantic_deep.server._turn_task import TurnTask, load_task
 from pydantic_deep.server.access._ownership import Access
@@ -33,6 +34,9 @@ async def follow_task(access: Access, agent: str, task: TurnTask) -> AsyncGenera
         access: The access of the caller.
         agent: The agent of the task.
         task: The task.
+
+    Raises:
+        InternalError: The server stops, and the task works on in another process.
     """
     yield to_proto(task)
     if not task.is_active:
@@ -47,6 +51,8 @@ async def follow_task(access: Access, agent: str, task: TurnTask) -> AsyncGenera
                 for update in answer.updates(event):
                     yield update
         task = await load_task(access, task.id, agent=agent, run_id=task.run.id)
+        if task.is_active and access.state.runs.is_stopped:
+            raise InternalError('This server is stopping. The task is not affected: subscribe to it again.')
     output = task.run.output
     if output is not None and output != answer.text:
         yield answer.piece(output, append=False)

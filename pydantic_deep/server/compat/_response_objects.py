@@ -181,10 +181,16 @@ async def change_fields(
     Raises:
         ServerError: The conversation was deleted meanwhile.
     """
-    async with state.openai_changes:
-        row = await _find(state, row.id) or row
-        changed = row.model_copy(update={'fields': {**row.fields, **change(row.fields)}})
-        await state.openai_objects.upsert(changed)
+
+    def change_row(current: OpenaiObject | None) -> OpenaiObject:
+        if current is not None and current.is_deleted:
+            raise not_found()
+        base = current or row
+        return base.model_copy(update={'fields': {**base.fields, **change(base.fields)}})
+
+    with _naming('conversation'):
+        changed = await state.openai_objects.update(row.id, change_row)
+    assert changed is not None  # noqa: S101 - `change_row` always returns a row
     return changed
 
 

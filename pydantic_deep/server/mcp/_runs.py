@@ -31,7 +31,7 @@ _ACTIVE = ('queued', 'running')
 
 
 async def wait_for_run(access: Access, run_id: str, *, seconds: float, report: Report | None) -> Run:
-    """Wait until a run of the caller has ended, or for a time, and return it.
+    """Wait until a run of the caller has ended, or for a time, or until the server stops, and return it.
 
     Args:
         access: The access of the caller.
@@ -53,8 +53,8 @@ async def wait_for_run(access: Access, run_id: str, *, seconds: float, report: R
 
 
 async def _poll(access: Access, own: AuthorizedRun) -> None:
-    while (await build_run(access.state, own)).state in _ACTIVE:
-        await anyio.sleep(POLL_SECONDS)
+    while (await build_run(access.state, own)).state in _ACTIVE and not access.state.runs.is_stopped:
+        await access.state.runs.pause(POLL_SECONDS)
         own = await access.run(own.id)
 
 

@@ -59,7 +59,10 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
         'description': 'The run has ended; or, if `Accept` requests a stream, its events as they occur.',
         'content': {STREAM: {'itemSchema': FRAME_SCHEMA, 'example': 'event: text\nid: …\ndata: {"type":"text"}\n\n'}},
     },
-    202: {'description': 'With `wait=false`: the run has started.', 'model': Run},
+    202: {
+        'description': 'The run has started: with `wait=false`, or if a worker executes it and this server stops.',
+        'model': Run,
+    },
 }
 
 
@@ -112,7 +115,8 @@ class TurnRequest:
         agent = state.agents[run.agent_name]
         own = AuthorizedRun(id=run.id, agent=agent, local=run, stored=stored, queued=queued)
         shape = await build_run(state, own)
-        return JSONResponse(shape.model_dump(mode='json'), 200 if self.wait else 202, headers=headers)
+        has_ended = self.wait and run.outcome is not None  # otherwise the server stops, and the run does not
+        return JSONResponse(shape.model_dump(mode='json'), 200 if has_ended else 202, headers=headers)
 
 
 RequestedTurn = Annotated[TurnRequest, Depends()]

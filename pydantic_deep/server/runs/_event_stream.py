@@ -1,7 +1,7 @@
 """Runs as server-sent events, and the positions from which clients resume.
 
-These are plain `StreamingResponse`s. sse-starlette ends all streams when the process receives a stop signal, although
-their runs may still complete, and it needs two more tasks per stream.
+These are plain `StreamingResponse`s, which end with their log: when its run has ended, or when the server stops to follow
+it. sse-starlette needs two more tasks per stream.
 """
 
 from __future__ import annotations

@@ -59,6 +59,7 @@ class RunMirrors:
         self._load_events = load_events
         self._mirrors: dict[str, _Mirror] = {}
         self._added = anyio.Event()
+        self._scope = anyio.CancelScope()
 
     def get(self, run_id: str) -> ServerRun | None:
         """Return a mirrored run."""
@@ -78,16 +79,28 @@ class RunMirrors:
         run = ServerRun.mirrored(record, RunLog(memory_bytes=self._memory_bytes, epoch=epoch_name(0)))
         self._mirrors[run.id] = _Mirror(run=run)
         self._added.set()
+        if self._scope.cancel_called:
+            run.release()
         return run
 
+    def stop(self) -> None:
+        """Stop to mirror runs. Readers of their logs and waiting tasks are released, without an end of the run."""
+        self._scope.cancel()
+        for mirror in self._mirrors.values():
+            mirror.run.release()
+
     def clear(self) -> None:
-        """Stop to mirror all runs, and discard their logs."""
+        """Discard the logs of all mirrors. Call it when nothing reads them any more."""
         for log in (log for mirror in self._mirrors.values() for log in mirror.run.logs):
             log.discard()
         self._mirrors.clear()
 
     async def run(self) -> None:
-        """Keep the mirrors up to date until the task is cancelled."""
+        """Keep the mirrors up to date until `stop` is called, or the task is cancelled."""
+        with self._scope:
+            await self._update_all()
+
+    async def _update_all(self) -> None:
         while True:
             if not self._mirrors:
                 self._added = anyio.Event()

@@ -89,6 +89,7 @@ class RunPool:
         """Suspended runs that are being resumed on request, with the key of each request."""
         self._resumed: dict[str, CancellationToken] = {}
         self._deadline: float | None = None
+        self._stopped = anyio.Event()
         self._tasks: TaskGroup | None = None
         self._stack = AsyncExitStack()
 
@@ -376,12 +377,29 @@ class RunPool:
             await self._wait_for_all()
 
     async def stop(self) -> None:
-        """Refuse new runs and cancel the running ones. Their work is committed, up to a time limit."""
+        """Refuse new runs and cancel the running ones. Their work is committed, up to a time limit.
+
+        Then the streams of runs of other processes end. They have no end of their run, so that clients look for it
+        elsewhere.
+        """
         self.close()
         for run in list(self._running.values()):
             run.cancel()
         with anyio.move_on_after(CLEANUP_SECONDS):
             await self._wait_for_all()
+        self._stopped.set()
+        if self._mirrors is not None:
+            self._mirrors.stop()
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether `stop` has ended, so that runs of other processes are not followed any more."""
+        return self._stopped.is_set()
+
+    async def pause(self, seconds: float) -> None:
+        """Wait before the store is asked again for a run of another process, or until `is_stopped`."""
+        with anyio.move_on_after(seconds):
+            await self._stopped.wait()
 
     async def _wait_for_all(self) -> None:
         while self._running:

@@ -12,15 +12,7 @@ from typing import TypeAlias
 import anyio
 from pydantic import BaseModel
 
-from pydantic_deep.repository import (
-    Create,
-    Delete,
-    Range,
-    RowExistsError,
-    RowNotFoundError,
-    SqlRepository,
-    Upsert,
-)
+from pydantic_deep.repository import Delete, Range, RowExistsError, RowNotFoundError, SqlRepository
 from pydantic_deep.server.http._errors import ServerError
 from pydantic_deep.store import SqlStore, new_id
 
@@ -163,12 +155,8 @@ class Repetitions:
             if run is None and await self._store.run(earlier.run_id) is None:
                 claim = earlier  # its server has crashed or hangs: with the same id, one of both can start the run
                 break
-            replaced = earlier.model_copy(update={'id': f'{id} {earlier.run_id}'})
-            try:
-                await claims.apply([Create(replaced), Upsert(claim)])
+            if await _replace(claims, earlier, claim):  # otherwise another request has replaced it
                 break
-            except RowExistsError:  # another request has replaced it
-                continue
         started: ServerRun | None = None
         try:
             run = await start_run(claim.run_id)
@@ -176,12 +164,12 @@ class Repetitions:
             with anyio.CancelScope(shield=True):
                 started = await self._runs.follow(claim.run_id)
                 if started is None:
-                    await claims.delete(id)
+                    await _replace(claims, claim, None)
             if started is None or not isinstance(error, ValueError):  # that of a run id that is in use
                 raise
             run = started
         if run.id != claim.run_id:  # the request repeats an answer
-            await claims.upsert(claim.model_copy(update={'run_id': run.id}))
+            await _replace(claims, claim, claim.model_copy(update={'run_id': run.id}))
         return run
 
     async def _claimed(
@@ -216,6 +204,11 @@ class Repetitions:
         for key, entry in [*self._entries.items()]:
             if not entry.lock.locked() and (entry.run is None or self._runs.get(entry.run.id) is None):
                 del self._entries[key]
+
+
+async def _replace(claims: SqlRepository[RequestClaim], known: RequestClaim, new: RequestClaim | None) -> bool:
+    """Replace a claim, or remove it; return `False` if another request has changed it."""
+    return await claims.update(known.id, lambda current: new if current == known else current) == new
 
 
 def claim_id(owner: str, agent_name: str, identity: RequestIdentity) -> str:

@@ -115,7 +115,7 @@ class ServerRun:
         self.token.cancel()
 
     async def wait(self) -> None:
-        """Wait until the run has ended."""
+        """Wait until the run has ended, or this process stops to follow it: then it has no `outcome`."""
         await self._ended.wait()
 
     @property
@@ -146,6 +146,15 @@ class ServerRun:
                 self.version_id, self.output = event.version_id, event.output
             case _:
                 pass
+
+    def release(self) -> None:
+        """Discard the log and wake all waiting tasks, although the run has not ended: this process stops to follow it.
+
+        Renderings of the log end with an error.
+        """
+        self.log.discard()
+        self.caught_up.set()
+        self._ended.set()
 
     def mark_ended(self) -> None:
         """Close the log and wake all waiting tasks. Renderings close their own logs."""

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 
-import anyio
-
 from pydantic_deep.dispatch import load_run_messages
 from pydantic_deep.server._agents import ServedAgent
 from pydantic_deep.streaming import StartEvent, StreamEvent, project_messages
@@ -43,7 +41,7 @@ async def stored_run_events(agent: ServedAgent, run: StoredRun) -> list[StreamEv
 async def follow_stored_run(
     pool: RunPool, agent: ServedAgent, run: StoredRun, *, after: int, poll_seconds: float
 ) -> AsyncGenerator[list[tuple[int, StreamEvent]]]:
-    """Yield the events of a run, numbered from 1, until it has ended. A poll without new events yields an empty list.
+    """Yield the events of a run, numbered from 1, until it has ended or the server stops. A poll without new events yields an empty list.
 
     Args:
         pool: The runs of this process.
@@ -59,5 +57,7 @@ async def follow_stored_run(
         sent = max(sent, len(events))
         if run.is_over:
             return
-        await anyio.sleep(poll_seconds)
+        await pool.pause(poll_seconds)
+        if pool.is_stopped:
+            return
         run = await load_run(agent.store, pool, run.id) or run

@@ -49,7 +49,7 @@ from ._extra_events import LoggedEvent, PublicError
 
 TAKEN_OVER = ErrorEvent(
     kind='run_suspended',
-    message='The worker of the run has stopped, and another one continues it. Load the conversation again.',
+    message='The worker of the run or this server has stopped, and another one continues it. Load the conversation again.',
     status=503,
 )
 """The error after the events of a worker that crashed: those of the next one are divided differently."""

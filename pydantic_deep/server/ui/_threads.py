@@ -32,7 +32,8 @@ async def find_thread(access: Access, agent: str, thread: str) -> AuthorizedConv
     try:
         root = await access.state.store.version(row.version_id)
     except VersionNotFoundError:
-        await access.state.threads.delete(id)
+        # unless a concurrent request has replaced it
+        await access.state.threads.update(id, lambda current: None if current == row else current)
         return None
     return await access.conversation(root.conversation_id)
 

@@ -17,7 +17,7 @@ from typing import Final
 import anyio
 from anyio.abc import TaskGroup
 
-from pydantic_deep.repository import Create, Delete, In, Range, RepositoryError, RowExistsError, RowNotFoundError
+from pydantic_deep.repository import Create, Delete, In, Range, RepositoryError, RowExistsError
 from pydantic_deep.server._api_keys import KeyRing
 from pydantic_deep.store import SqlStore, StoreError
 
@@ -175,7 +175,7 @@ class WebhookSender:
         status_code: int | None = None
         retry_after: str | None = None
         if problem := await self._problem(hook):
-            await self._disable(hook, problem)
+            await self._webhooks.set_disabled(hook.id, now, problem)
             return False
         secret = secret_of(self._webhooks.key or '', hook.id)
         headers = sign(secret, delivery.id, int(now.timestamp()), delivery.body)
@@ -197,10 +197,11 @@ class WebhookSender:
             'status_code': status_code,
             'problem': problem,
         }
-        await self._webhooks.deliveries.upsert(delivery.model_copy(update=result))
+        await self._webhooks.deliveries.update(delivery.id, lambda stored: stored and stored.model_copy(update=result))
         if state == 'failed':
             number = '1 attempt' if attempts == 1 else f'{attempts} attempts'
-            await self._disable(hook, f'{problem} No more requests are sent after {number}.')
+            reason = f'{problem} No more requests are sent after {number}.'
+            await self._webhooks.set_disabled(hook.id, self._webhooks.clock(), reason)
         return state == 'delivered'
 
     async def _problem(self, hook: Webhook) -> str | None:
@@ -212,14 +213,6 @@ class WebhookSender:
         if hook.key_id is not None and not await self._keys.is_valid(hook.key_id):
             return 'The API key that created the webhook is revoked or has expired. Add it again with another key.'
         return None
-
-    async def _disable(self, hook: Webhook, reason: str) -> None:
-        try:
-            current = await self._webhooks.hooks.get(hook.id)
-        except RowNotFoundError:
-            return  # it was removed meanwhile
-        disabled = {'disabled_at': self._webhooks.clock(), 'disabled_reason': reason}
-        await self._webhooks.hooks.upsert(current.model_copy(update=disabled))
 
 
 def _seconds(retry_after: str | None) -> float:

@@ -215,14 +215,28 @@ class Webhooks:
                 await self.deliveries.delete(delivery.id)
 
     async def send_test(self, hook: Webhook) -> WebhookDelivery:
-        """Store a delivery of the type `test`, and enable a webhook that was disabled."""
-        if hook.disabled_at is not None:
-            hook = hook.model_copy(update={'disabled_at': None, 'disabled_reason': None})
-            await self.hooks.upsert(hook)
+        """Store a delivery of the type `test`, and enable a webhook that was disabled.
+
+        Raises:
+            RowNotFoundError: The webhook was removed meanwhile.
+        """
+        if not await self.set_disabled(hook.id, None, None):
+            raise RowNotFoundError('server_webhook', hook.id)
         moment = self.clock()
         delivery = self._delivery(hook, 'test', new_id(), moment, {'webhook_id': hook.id})
         await self.deliveries.create(delivery)
         return delivery
+
+    async def set_disabled(self, id: str, at: datetime | None, reason: str | None) -> bool:
+        """Disable a webhook, or enable it; return whether it exists.
+
+        Args:
+            id: The id of the webhook.
+            at: When sending stopped; `None` to enable it.
+            reason: Why sending stopped.
+        """
+        values = {'disabled_at': at, 'disabled_reason': reason}
+        return await self.hooks.update(id, lambda hook: hook and hook.model_copy(update=values)) is not None
 
     async def add(self, hook: Webhook, type: EventType, subject: str, at: datetime, data: Mapping[str, Any]) -> None:
         """Store a delivery, unless it exists: an event that is found again after a crash is sent once.

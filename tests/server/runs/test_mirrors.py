@@ -40,6 +40,7 @@ from pydantic_deep.store import (
 from pydantic_deep.streaming import EndEvent, EventGroup, Frame, StartEvent, StreamEvent, encode_entry, frame_of
 from pydantic_deep.testing import Answer, ScriptedModel, call
 from pydantic_deep.versions import TurnOptions, VersionedAgent
+from tests.dispatch.conftest import until
 from tests.server.conftest import Client, Gate, Serve, Served, frames_in
 from tests.server.mcp.conftest import over_http
 from tests.server.test_lifespan import running, store_orphan
@@ -112,6 +113,25 @@ async def fleet(serve: Serve) -> AsyncGenerator[Fleet]:
 
 def _data(frames: list[Frame]) -> list[dict[str, Any]]:
     return [json.loads(frame.data) for frame in frames if frame.event not in ('usage', None)]
+
+
+async def test_stopped_door_follows_no_run(fleet: Fleet) -> None:
+    """A stream that was open ends, and so does one that is opened too late. The run waits for a worker as before."""
+    _, run = await fleet.begin()
+    pool = fleet.doors[1].state.runs
+    streams: list[list[Frame]] = []
+
+    async def read(run: str) -> None:
+        streams.append(await fleet.end(run))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(read, run)
+        await until(lambda: pool.get(run) is not None)
+        await pool.stop()
+    _, late = await fleet.begin()
+    await read(late)
+    assert [_data(frames) for frames in streams] == [[], []]
+    assert [await fleet.state(each) for each in (run, late)] == ['queued', 'queued']
 
 
 async def test_run_waits_for_a_worker_and_both_doors_stream_the_same_events(fleet: Fleet) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +14,7 @@ from pydantic_ai.messages import ModelMessage, UserPromptPart
 from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep import create_deep_agent
-from pydantic_deep.repository import Change, SqlRepository
+from pydantic_deep.repository import SqlRepository
 from pydantic_deep.server import AnyAgent, ServerSettings
 from pydantic_deep.server.http._errors import ServerError
 from pydantic_deep.server.runs import _repetitions
@@ -27,6 +27,8 @@ from tests.dispatch.conftest import until
 from tests.server.conftest import Client, Gate, Serve, Served
 
 pytestmark = pytest.mark.anyio
+
+ChangeClaim = Callable[[RequestClaim | None], RequestClaim | None]
 
 DOOR = ServerSettings(requests_per_second=1000, request_burst=100_000, worker=False)
 WORKER = ServerSettings(requests_per_second=1000, request_burst=100_000)
@@ -268,23 +270,44 @@ async def test_request_after_the_end_of_its_run_is_replaced_once(doors: Doors, m
     for door in doors.served:
         door.state.runs.clear_logs()
     runs: list[str] = []
-    apply = doors.claims.apply
+    update = doors.claims.update
 
     async def start(door: int) -> None:
         joined = await doors.repetitions(door).start('ada', 'analyst', IDENTITY, partial(doors.begin, door))
         runs.append(joined.id)
 
-    async def apply_later(changes: Sequence[Change[RequestClaim]]) -> None:
+    async def update_later(key: str, change: ChangeClaim) -> RequestClaim | None:
         """Replace the claim after the other server has replaced it."""
-        if len(changes) == 2 and not runs:
-            monkeypatch.setattr(doors.claims, 'apply', apply)
-            await start(1)
-        await apply(changes)
+        monkeypatch.setattr(doors.claims, 'update', update)
+        await start(1)
+        return await update(key, change)
 
-    monkeypatch.setattr(doors.claims, 'apply', apply_later)
+    monkeypatch.setattr(doors.claims, 'update', update_later)
     await start(0)
 
     assert runs[0] == runs[1] != run.id
+    assert await doors.queued() == 1
+    assert await doors.claims.count() == 1
+
+
+async def test_refused_request_leaves_the_claim_of_another_server(
+    doors: Doors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that was too slow was replaced by another one, whose run others join although the slow one fails."""
+    joined: list[ServerRun] = []
+
+    async def is_replaced(run_id: str | None) -> ServerRun:
+        claim = (await doors.claims.list()).items[0]
+        run = await doors.begin(1, None)
+        await doors.claims.upsert(claim.model_copy(update={'run_id': run.id}))
+        joined.append(run)
+        raise ServerError('invalid', 'No.')
+
+    with pytest.raises(ServerError, match='No'):
+        await doors.repetitions(0).start('ada', 'analyst', IDENTITY, is_replaced)
+    again = await doors.repetitions(0).start('ada', 'analyst', IDENTITY, partial(doors.begin, 0))
+
+    assert again.id == joined[0].id
     assert await doors.queued() == 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,59 @@ async def ada(make_client: MakeClient) -> Client:
 
 async def begin(client: Client, agent: str = 'analyst') -> str:
     return (await client.post('/api/conversations', json={'agent': agent})).headers['location']
+
+
+STOPPED_REQUESTS: list[tuple[str, str, dict[str, Any] | None, str]] = [
+    ('GET', '/api/runs/{}/events', None, '"type":"text","text":"Waiting. "'),
+    ('GET', '/v1/responses/resp_{}?stream=true', None, 'The stream ended before it was complete.'),
+    (
+        'POST',
+        '/mcp',
+        {'method': 'tools/call', 'params': {'name': 'get_run', 'arguments': {'run': '{}'}}},
+        'The run continues. Wait for it with `get_run`.',
+    ),
+    (
+        'POST',
+        '/a2a/analyst',
+        {'method': 'SubscribeToTask', 'params': {'id': '{}'}},
+        'This server is stopping. The task is not affected: subscribe to it again.',
+    ),
+]
+"""Requests that follow a run of another process: the method, the path, the call, and part of the response when the
+server stops."""
+
+
+async def test_server_that_stops_follows_no_run_of_another_process(
+    ada: Client, served: Served, agents: Mapping[str, Any], other: SqlStore, gate: Gate
+):
+    """Its responses end although the run works on, and have no end of the run."""
+    path = await begin(ada)
+    theirs = await VersionedAgent(agents['analyst'], other).load((await ada.get(path)).json()['head'])
+    stream = theirs.advance_stream('go', moves_head=True)
+    ends: list[str] = []
+
+    async def ask(method: str, path: str, body: dict[str, Any] | None) -> None:
+        content = None if body is None else json.dumps({'jsonrpc': '2.0', 'id': 1, **body})
+        headers = {'accept': 'application/json, text/event-stream', 'content-type': 'application/json'}
+        headers |= {'a2a-version': '1.0', 'mcp-protocol-version': '2025-06-18'}
+        run_id = stream.run_id
+        content = None if content is None else content.replace('{}', run_id)
+        ends.append((await ada.request(method, path.format(run_id), content=content, headers=headers)).text)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(drain, stream)
+        await gate.reached.wait()
+        async with anyio.create_task_group() as asking:
+            for method, address, body, _ in STOPPED_REQUESTS:
+                asking.start_soon(ask, method, address, body)
+            await served.state.runs.stop()
+        for method, address, body, _ in STOPPED_REQUESTS:  # that come too late too
+            await ask(method, address, body)
+        gate.opened.set()
+
+    for _, _, _, end in STOPPED_REQUESTS:
+        assert [end in received for received in ends].count(True) == 2, end
+    assert not any('event: end' in received or 'response.completed' in received for received in ends)
 
 
 async def test_run_of_another_process_is_streamed_and_blocks_changes(

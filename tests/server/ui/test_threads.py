@@ -68,3 +68,32 @@ async def test_concurrent_requests_for_a_new_thread_create_one_conversation(ada:
     conversations = (await ada.get('/api/conversations')).json()['items']
     assert first.id == second.id
     assert [each['id'] for each in conversations] == [first.conversation_id]
+
+
+class OldThreads:
+    """Threads as seen by a request that read one before another request replaced it."""
+
+    def __init__(self, threads: Repository[Thread], old: Thread) -> None:
+        self._threads = threads
+        self._old: Thread | None = old
+
+    async def get(self, key: str) -> Thread:
+        old, self._old = self._old, None
+        return old or await self._threads.get(key)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._threads, name)
+
+
+async def test_concurrent_requests_for_a_deleted_thread_create_one_conversation(ada: Client, served: Served):
+    """The request that finds the old thread late does not remove the new one."""
+    access = await served.access(await served.key('run'))
+    first = await open_thread(access, 'writer', 't')
+    [old] = (await served.state.threads.list()).items
+    await served.store.delete(first.id)
+    second = await open_thread(access, 'writer', 't')
+    late: Any = OldThreads(served.state.threads, old)
+    third = await open_thread(replace(access, state=replace(served.state, threads=late)), 'writer', 't')
+
+    assert third.id == second.id
+    assert (await open_thread(access, 'writer', 't')).id == second.id

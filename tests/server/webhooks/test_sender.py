@@ -269,11 +269,11 @@ async def test_result_that_cannot_be_stored_is_sent_again(
     """A delivery whose result was not stored is repeated with the same id."""
     await run(ada)
 
-    async def fail(item: object) -> None:
+    async def fail(key: str, change: object) -> None:
         raise OSError('the disk failed')
 
     with monkeypatch.context() as patch, caplog.at_level(logging.ERROR):
-        patch.setattr(webhooks.deliveries, 'upsert', fail)
+        patch.setattr(webhooks.deliveries, 'update', fail)
         await rounds()
     assert f'The deliveries of the webhook {hook.id} could not be sent' in caplog.text
     await rounds()
@@ -316,16 +316,17 @@ async def test_revoked_key_disables_its_webhooks(
 async def test_webhook_that_was_removed_meanwhile_is_not_stored_again(
     ada: Client, hook: Webhook, webhooks: Webhooks, rounds: Rounds, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ):
-    """Disabling a webhook that its owner removed at the same time changes nothing."""
+    """Disabling a webhook that its owner removed at the same time changes nothing, and neither does its last delivery."""
     await run(ada)
 
     async def removed(*args: object) -> object:
-        await webhooks.hooks.delete(hook.id)
+        await webhooks.remove(hook)
         return Reply(410, None)
 
     monkeypatch.setattr(_sender, 'post', removed)
     await rounds()
     assert await webhooks.list() == []
+    assert await webhooks.deliveries.count() == 0
 
 
 async def test_idle_round_reads_little_and_writes_nothing(

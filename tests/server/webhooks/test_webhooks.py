@@ -40,3 +40,13 @@ async def test_webhook_of_another_owner_is_not_found(webhooks: Webhooks):
     assert await webhooks.get(hook.id) == await webhooks.get(hook.id, 'ada') == hook
     with pytest.raises(RowNotFoundError):
         await webhooks.get(hook.id, 'bob')
+
+
+async def test_test_of_a_removed_webhook_leaves_nothing(webhooks: Webhooks):
+    """A test that was requested before the webhook was removed, perhaps at another server, does not bring it back."""
+    hook, _ = await webhooks.create(owner='ada', url='https://example.com/')
+    await webhooks.remove(hook)
+    with pytest.raises(RowNotFoundError):
+        await webhooks.send_test(hook)
+    assert await webhooks.list() == []
+    assert await webhooks.deliveries.count() == 0
