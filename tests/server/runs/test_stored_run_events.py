@@ -120,7 +120,7 @@ async def test_server_that_stops_follows_no_run_of_another_process(
         content = None if body is None else json.dumps({'jsonrpc': '2.0', 'id': 1, **body})
         headers = {'accept': 'application/json, text/event-stream', 'content-type': 'application/json'}
         headers |= {'a2a-version': '1.0', 'mcp-protocol-version': '2025-06-18'}
-        run_id = stream.run_id
+        run_id = stream.run_id or ''
         content = None if content is None else content.replace('{}', run_id)
         ends.append((await ada.request(method, path.format(run_id), content=content, headers=headers)).text)
 
