@@ -90,7 +90,7 @@ class Comparison:
     """The results of several agents over the same cases; true if every agent solved all of them."""
 
     scores: Sequence[CaseScore]
-    """The results, by case, then by agent. The recorded turn comes first."""
+    """The results, by case, then by agent. The recorded turn comes first, if there is one."""
 
     def __bool__(self) -> bool:
         return all(score.is_solved is not False for score in self.scores)
@@ -125,16 +125,17 @@ async def compare(
         max_concurrency: The maximum number of cases that run at the same time.
         on_result: Called with the names of the agent and the case when a case ended.
     """
-    by_case = {
-        case.inputs.name: [
-            CaseScore(case=case.inputs.name, agent=RECORDED, is_solved=None, usage=case.inputs.expected.usage)
-        ]
-        for case in cases.cases
-    }
+    by_case = {case.inputs.name: _recorded(case.inputs) for case in cases.cases}
     for name, task in agents.items():
         for score in await _evaluate(cases, name, task, max_concurrency, on_result):
             by_case[score.case].append(score)
     return Comparison(scores=[score for scores in by_case.values() for score in scores])
+
+
+def _recorded(case: TurnCase) -> list[CaseScore]:
+    """Return the score of the recorded turn; none for a case that a person wrote."""
+    usage = case.expected.usage
+    return [CaseScore(case=case.name, agent=RECORDED, is_solved=None, usage=usage)] if usage.requests else []
 
 
 async def _evaluate(

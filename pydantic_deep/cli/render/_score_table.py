@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ._tables import print_table
 from ._terminal_text import escape_invisible
 from ._wrapping import print_lines
 
@@ -36,7 +37,7 @@ def render_scores(console: Console, comparison: Comparison) -> None:
         solved = [one.is_solved for one in comparison.scores if one.agent == score.agent]
         state = Text('' if score.is_solved is None else f'{sum(map(bool, solved))}/{len(solved)}')
         table.add_row(*_cells(score, '' if number else 'total', state), style='bold')
-    console.print(table)
+    print_table(console, table)
     for score in comparison.scores:
         for problem in score.problems:
             lines = escape_invisible(problem).splitlines()

@@ -54,10 +54,10 @@ def test_turn_is_recorded_and_replayed_without_a_key(invoke: Invoke, steady: Ste
     assert run.exit_code == 0
     assert run.stdout == snapshot("""\
 case   agent                 requests  tokens  cost
-poem   recorded                     3     330      \n\
-       command-line  solved         3     330      \n\
-total  recorded                     3     330      \n\
-       command-line  1/1            3     330      \n\
+poem   recorded                     3     330
+       command-line  solved         3     330
+total  recorded                     3     330
+       command-line  1/1            3     330
 """)
     assert run.stderr == '1/1 command-line: poem\n'
     assert 'ANTHROPIC_API_KEY' not in os.environ
@@ -81,12 +81,12 @@ def test_agents_of_a_module_are_compared(case: str, invoke: Invoke, work: Path):
     assert result.exit_code == 1
     assert result.stdout == snapshot("""\
 case   agent                 requests  tokens  cost
-poem   recorded                     3     330      \n\
-       command-line  failed         3     330      \n\
-       lazy          failed         1     110      \n\
-total  recorded                     3     330      \n\
-       command-line  0/1            3     330      \n\
-       lazy          0/1            1     110      \n\
+poem   recorded                     3     330
+       command-line  failed         3     330
+       lazy          failed         1     110
+total  recorded                     3     330
+       command-line  0/1            3     330
+       lazy          0/1            1     110
 
 poem, command-line:
   TodosCompleted: There are no todos.
