@@ -35,9 +35,6 @@ _WHOLE: Final = frozenset({'top_k', 'max_tokens', 'seed'})
 CREATE_AGENT: Final = 'Pass an agent, such as that of `create_deep_agent()`.'
 """What to do if an argument should be an agent."""
 
-OPEN_STORE: Final = 'Open one: `async with open_store(url) as store:`.'
-"""What to do if an argument should be a store."""
-
 _SHOWN_CHARS: Final = 80
 """Maximum length of an invalid value in an error, in characters."""
 
@@ -223,6 +220,18 @@ def check_object(field: str, value: object, kinds: type | tuple[type, ...], advi
         wanted = ' or '.join(f'`{kind.__name__}`' for kind in (kinds if isinstance(kinds, tuple) else (kinds,)))
         given = type(value).__name__  # not the value, which may be a URL with a password
         raise ValidationError(field, f'it is of type `{given}`, and must be of type {wanted}. {advice}')
+
+
+def check_store(store: object) -> None:
+    """Check that an argument is a store, or an object that forwards to one.
+
+    Raises:
+        ValidationError: It is neither.
+    """
+    if not hasattr(store, 'commit'):
+        given = type(store).__name__
+        advice = 'Open one: `async with open_store(url) as store:`.'
+        raise ValidationError('store', f'it is of type `{given}`, and must be of type `Store`. {advice}')
 
 
 def check_least(option: str, value: object, least: float, *, or_none: bool = False) -> None:

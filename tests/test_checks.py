@@ -386,7 +386,7 @@ WRONG_OBJECTS: dict[str, tuple[str, str, str]] = {
     'settings of a server': ('str', 'ServerSettings', 'ServerSettings(port=8000)'),
     'agents of a worker': ('str', 'Mapping', 'VersionedAgent(agent, store)'),
     'agent of a worker': ('str', 'VersionedAgent', 'VersionedAgent(agent, store)'),
-    'store of a worker': ('str', 'SqlStore', 'open_store'),
+    'store of a worker': ('str', 'Store', 'open_store'),
     'settings of a worker': ('list', 'ServerSettings', 'ServerSettings(work_dir="files")'),
     'url of a store': ('NoneType', 'str', 'sqlite:///agents.db'),
     'url of rows': ('PosixPath', 'str', 'sqlite:///agents.db'),

@@ -13,7 +13,7 @@ import anyio
 from anyio.abc import TaskGroup, TaskStatus
 from pydantic_ai import CancellationToken
 
-from pydantic_deep._checks import OPEN_STORE, check_index, check_object, check_seconds
+from pydantic_deep._checks import check_index, check_object, check_seconds, check_store
 from pydantic_deep._session_id import session_scope
 from pydantic_deep.store import (
     QueuedRunRecord,
@@ -142,7 +142,7 @@ class Worker:
         check_seconds('retention_seconds', retention_seconds)
         if drain_seconds != math.inf:
             check_seconds('drain_seconds', drain_seconds)
-        check_object('store', store, SqlStore, OPEN_STORE)
+        check_store(store)
         check_object('agents', agents, Mapping, 'Pass names with agents: `{"analyst": VersionedAgent(agent, store)}`.')
         for name, agent in agents.items():
             check_object('agents', agent, VersionedAgent, 'Pass `VersionedAgent(agent, store)`.')

@@ -8,7 +8,7 @@ from typing import Any, Generic, overload
 from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.models import KnownModelName, Model
 
-from pydantic_deep._checks import CREATE_AGENT, OPEN_STORE, check_model, check_names, check_object
+from pydantic_deep._checks import CREATE_AGENT, check_model, check_names, check_object, check_store
 from pydantic_deep.agent import create_deep_agent
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.store import Store
@@ -87,7 +87,7 @@ def prompt(
     check_names(conversation_id=conversation_id)
     check_object('agent', agent, (AbstractAgent, VersionedAgent, Model, str), CREATE_AGENT)
     if store is not None:
-        check_object('store', store, Store, OPEN_STORE)
+        check_store(store)
     if isinstance(agent, (Model, str)):
         agent = create_deep_agent(agent)
     return PromptBuilder(Origin(agent=agent, deps=deps, store=store, conversation_id=conversation_id))

@@ -11,7 +11,7 @@ from pydantic_ai.agent import AbstractAgent, AgentRun, WrapperAgent
 from pydantic_ai.capabilities import AbstractCapability
 
 from pydantic_deep._agent_imports import AnyAgent, InvalidAgentsError
-from pydantic_deep._checks import CREATE_AGENT, OPEN_STORE, check_object
+from pydantic_deep._checks import CREATE_AGENT, check_object, check_store
 from pydantic_deep.memory import Memories, VersionedMemory
 from pydantic_deep.store import Store
 from pydantic_deep.versions import VersionedAgent
@@ -34,7 +34,7 @@ def check_agents(agents: Mapping[str, AnyAgent], store: Store) -> None:
         InvalidAgentsError: There are no agents, a name is invalid, or a versioned agent has another store or name.
     """
     check_object('agents', agents, Mapping, 'Pass names with agents: `{"analyst": agent}`.')
-    check_object('store', store, Store, OPEN_STORE)
+    check_store(store)
     if not agents:
         raise InvalidAgentsError('There are no agents to serve. Pass at least one: `{"analyst": agent}`.')
     for name, agent in agents.items():

@@ -14,7 +14,7 @@ from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.settings import ModelSettings
 
-from pydantic_deep._checks import CREATE_AGENT, OPEN_STORE, check_name, check_names, check_object
+from pydantic_deep._checks import CREATE_AGENT, check_name, check_names, check_object, check_store
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.store import (
     Commit,
@@ -77,7 +77,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         approval_timeout_seconds: float | None = None,
     ) -> None:
         check_object('agent', agent, AbstractAgent, CREATE_AGENT)
-        check_object('store', store, Store, OPEN_STORE)
+        check_store(store)
         self.agent = agent
         """The agent that runs the turns."""
         self.store = store

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from pydantic_ai import DeferredToolRequests
 
-from pydantic_deep._checks import OPEN_STORE, check_name, check_names, check_object
+from pydantic_deep._checks import check_name, check_names, check_store
 from pydantic_deep._messages.deferred_metadata import Preview
 from pydantic_deep._spans import VERSION_ID, open_span
 from pydantic_deep.approvals import ApprovalView, Decision, check_decisions, view_approval
@@ -107,7 +107,7 @@ class ApprovalInbox:
     """
 
     def __init__(self, store: Store) -> None:
-        check_object('store', store, Store, OPEN_STORE)
+        check_store(store)
         self._store = store
 
     async def list(
