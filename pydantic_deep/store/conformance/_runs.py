@@ -52,6 +52,9 @@ class RunRules(StoreRules):
         stored = await store.run(run.id)
         assert stored is not None
         assert stored.prompt is None
+        calls = await store.calls([run.id])
+        await store.commit(Commit(settled_calls=[(run.id, 'm', 'call_1'), (run.id, 'm', 'call_2')]))
+        assert await store.calls([run.id]) == calls  # neither has a result any more
 
     async def test_calls_are_listed_in_the_order_of_their_start(self, store: Store) -> None:
         calls = [sample_call(run, 'm', f'c{n}', started_at=n) for n, run in enumerate(('a', 'b', 'a'))]
