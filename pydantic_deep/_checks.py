@@ -35,6 +35,9 @@ _WHOLE: Final = frozenset({'top_k', 'max_tokens', 'seed'})
 CREATE_AGENT: Final = 'Pass an agent, such as that of `create_deep_agent()`.'
 """What to do if an argument should be an agent."""
 
+LIMIT_USAGE: Final = 'For example, `UsageLimits(request_limit=10)`.'
+"""What to do if an argument should be usage limits."""
+
 _SHOWN_CHARS: Final = 80
 """Maximum length of an invalid value in an error, in characters."""
 

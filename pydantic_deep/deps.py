@@ -22,7 +22,7 @@ from pydantic_deep_backends import BackendProtocol, StateBackend
 from pydantic_deep_backends.errors import InvalidPathError
 from pydantic_deep_backends.paths import parse_path
 
-from ._checks import check_name, check_object
+from ._checks import LIMIT_USAGE, check_name, check_object
 from ._text.encodings import MAX_FILE_BYTES, count_lines, detect_encoding, guess_media_type
 from .errors import DeepAgentError, InvalidUploadError, UploadNotFoundError, UploadTooLargeError
 from .todos import Todo
@@ -94,9 +94,7 @@ class DeepAgentDeps:
             check_object('todos', todo, Todo, 'Pass a list of `Todo`.')
         check_object('metadata', self.metadata, Mapping, 'Pass a dictionary.')
         if self.usage_limits is not None:
-            check_object(
-                'usage_limits', self.usage_limits, UsageLimits, 'For example, `UsageLimits(request_limit=10)`.'
-            )
+            check_object('usage_limits', self.usage_limits, UsageLimits, LIMIT_USAGE)
         if self.max_depth is not None and (not isinstance(cast('object', self.max_depth), int) or self.max_depth < 0):
             raise ValueError(
                 f'{type(self).__name__}(max_depth={self.max_depth!r}): pass the maximum number of levels of subagents, '

@@ -375,6 +375,7 @@ async def test_grace_of_a_collection_must_be_a_duration(url: str, agent: Agent[A
 
 WRONG_OBJECTS: dict[str, tuple[str, str, str]] = {
     'agent': ('str', 'AbstractAgent', 'Pass an agent'),
+    'limits of a stream': ('int', 'UsageLimits', 'UsageLimits(request_limit=10)'),
     'agent of a stream': ('str', 'AbstractAgent', 'Pass an agent'),
     'store': ('str', 'Store', 'open_store'),
     'agent of a prompt': ('list', 'AbstractAgent` or `VersionedAgent` or `Model` or `str', 'Pass an agent'),
@@ -418,6 +419,8 @@ async def test_object_of_another_type_is_refused_with_advice(agent: Agent[Any, A
             match case:
                 case 'agent':
                     return VersionedAgent(wrong, store)
+                case 'limits of a stream':
+                    return stream_agent(agent, 'Hi', usage_limits=wrong)
                 case 'agent of a stream':
                     return stream_agent(wrong, 'Hi')
                 case 'store':
@@ -522,3 +525,16 @@ def test_limits_of_capabilities_must_be_numbers(option: str, value: Any) -> None
 def test_rows_need_a_pydantic_model(model: Any) -> None:
     with pytest.raises(TypeError, match=r'`model` is .*\. Pass a pydantic model: a subclass of `BaseModel`\.'):
         MemoryRepository(model)
+
+
+@pytest.mark.parametrize('value', ['x', 0, 1.5])
+def test_maximum_of_requests_must_be_a_positive_integer(agent: Agent[Any, Any], value: Any) -> None:
+    with pytest.raises(ValueError, match=rf'max_iterations={value!r}: .* Pass 1 or more\.'):
+        stream_agent(agent, 'Hi', max_iterations=value)
+
+
+@pytest.mark.parametrize('seconds', ['x', -1, math.nan])
+async def test_time_for_an_answer_must_be_a_duration(agent: Agent[Any, Any], seconds: Any) -> None:
+    async with open_store('memory:') as store:
+        with pytest.raises(ValidationError, match='approval_timeout_seconds: it is'):
+            VersionedAgent(agent, store, approval_timeout_seconds=seconds)

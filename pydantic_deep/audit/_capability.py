@@ -73,9 +73,9 @@ class Audit(AbstractCapability[object]):
     def __post_init__(self) -> None:
         if self.defer_loading:
             raise UserError('`Audit` cannot have `defer_loading`: no record would be written until the model loads it.')
-        if not self.write_seconds > 0:
+        if not isinstance(cast('object', self.write_seconds), int | float) or not self.write_seconds > 0:
             raise ValueError(
-                f'`write_seconds` is {self.write_seconds}. Use more than 0, or no record could be written.'
+                f'`write_seconds` is {self.write_seconds!r}. Use more than 0, or no record could be written.'
             )
 
     @classmethod

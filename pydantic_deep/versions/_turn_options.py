@@ -11,7 +11,7 @@ from pydantic_ai.models import Model
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import UsageLimits
 
-from pydantic_deep._checks import check_model, check_names, check_object, check_prompt
+from pydantic_deep._checks import LIMIT_USAGE, check_model, check_names, check_object, check_prompt
 from pydantic_deep.approvals import Decision
 
 from ._run_options import RunOptions, json_settings
@@ -76,9 +76,7 @@ class TurnOptions:
         check_model('model', self.model)
         check_settings(self.model_settings)
         if self.usage_limits is not None:
-            check_object(
-                'usage_limits', self.usage_limits, UsageLimits, 'For example, `UsageLimits(request_limit=10)`.'
-            )
+            check_object('usage_limits', self.usage_limits, UsageLimits, LIMIT_USAGE)
         check_external_tools(self.external_tools or (), self.tool_choice or ())
         if self.output_schema is not None:
             from .options._output_schema import output_type_of  # it requires an extra

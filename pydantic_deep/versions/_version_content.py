@@ -334,9 +334,6 @@ class VersionContent(Generic[DepsT, OutputT]):
         run_ids = [run_id for record in records for run_id in await attempt_ids(store, record)]
         return await load_subagents(store, list(dict.fromkeys(run_ids)))
 
-    def _check_version(self, other: object) -> None:
-        check_object('other', other, type(self), 'Load a version by its id: `await versioned_agent.load(id)`.')
-
     async def replay(self, *, run_tools: bool = False, model: Model | None = None) -> Replay:
         """Run its turn again with the recorded responses and results, without calling a model.
 
@@ -352,3 +349,6 @@ class VersionContent(Generic[DepsT, OutputT]):
             ValueError: The version is not the end of a turn.
         """
         return await replay(self._session, self.record, run_tools=run_tools, model=model)
+
+    def _check_version(self, other: object) -> None:
+        check_object('other', other, type(self), 'Load a version by its id: `await versioned_agent.load(id)`.')

@@ -14,7 +14,7 @@ from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.settings import ModelSettings
 
-from pydantic_deep._checks import CREATE_AGENT, check_name, check_names, check_object, check_store
+from pydantic_deep._checks import CREATE_AGENT, check_name, check_names, check_object, check_seconds, check_store
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.store import (
     Commit,
@@ -78,6 +78,8 @@ class VersionedAgent(Generic[DepsT, OutputT]):
     ) -> None:
         check_object('agent', agent, AbstractAgent, CREATE_AGENT)
         check_store(store)
+        if approval_timeout_seconds is not None:
+            check_seconds('approval_timeout_seconds', approval_timeout_seconds)
         self.agent = agent
         """The agent that runs the turns."""
         self.store = store

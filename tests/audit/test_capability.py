@@ -292,8 +292,8 @@ async def test_audit_cannot_be_deferred(rows: AuditRows) -> None:
         Audit(rows, defer_loading=True)
 
 
-@pytest.mark.parametrize('seconds', [0, -1, float('nan')])
-async def test_audit_without_time_for_a_write_is_refused(rows: AuditRows, seconds: float) -> None:
+@pytest.mark.parametrize('seconds', [0, -1, float('nan'), 'x'])
+async def test_audit_without_time_for_a_write_is_refused(rows: AuditRows, seconds: Any) -> None:
     with pytest.raises(ValueError, match='no record could be written'):
         Audit(rows, write_seconds=seconds)
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from ._tables import print_table
+from ._tables import create_table, print_table
 from ._terminal_text import escape_invisible
 from ._wrapping import print_lines
 
@@ -23,11 +22,9 @@ _STATES = {True: Text('solved', 'green'), False: Text('failed', 'red'), None: Te
 
 def render_scores(console: Console, comparison: Comparison) -> None:
     """Print a row for each case and agent, the totals of each agent, and the problems of unsolved cases."""
-    table = Table('case', 'agent', '', box=None, pad_edge=False, header_style='bold')
+    table = create_table('case', 'agent', '')
     for name in ('requests', 'tokens', 'cost'):
         table.add_column(name, justify='right', no_wrap=True)
-    for column in table.columns[:2]:
-        column.overflow = 'fold'
     last = ''
     for score in comparison.scores:
         table.add_row(*_cells(score, '' if score.case == last else score.case))

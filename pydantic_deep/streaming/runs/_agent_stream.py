@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar, cast
 from uuid import uuid4
 
 from pydantic_ai import AgentRunResult, AgentRunResultEvent, AgentStreamEvent, DeferredToolResults
@@ -15,7 +15,7 @@ from pydantic_ai.messages import ModelMessage, UserContent
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RunUsage, UsageLimits
 
-from pydantic_deep._checks import CREATE_AGENT, check_names, check_numbers, check_object, check_prompt
+from pydantic_deep._checks import CREATE_AGENT, LIMIT_USAGE, check_names, check_numbers, check_object, check_prompt
 from pydantic_deep._session_id import session_scope
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.streaming._events import RetriedEvent, StreamEvent, TextEvent, ToolCallEvent
@@ -91,8 +91,10 @@ def stream_agent(
     if prompt is not None:
         check_prompt('prompt', prompt)
     check_numbers(model_settings or {})
-    if max_iterations is not None and max_iterations < 1:
-        raise ValueError(f'max_iterations={max_iterations}: a run makes at least one model request. Pass 1 or more.')
+    if usage_limits is not None:
+        check_object('usage_limits', usage_limits, UsageLimits, LIMIT_USAGE)
+    if max_iterations is not None and (not isinstance(cast('object', max_iterations), int) or max_iterations < 1):
+        raise ValueError(f'max_iterations={max_iterations!r}: a run makes at least one model request. Pass 1 or more.')
     check_names(session_id=session_id)
     run_id = str(uuid4())
 
