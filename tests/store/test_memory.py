@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from pydantic_deep.store import Commit, new_id, open_store
+from pydantic_deep.store import Commit, memory, new_id, open_store
 from pydantic_deep.store._samples import sample_run
 from pydantic_deep.store.conformance import OpenStore, StoreSuite
 from tests.store.conftest import opener
@@ -27,6 +27,19 @@ async def test_named_memory_store_is_new_in_a_forked_child() -> None:
         assert in_fork(count_runs) == '0'
         async with open_store('memory:forked') as same:
             assert len(await same.runs()) == 1
+
+
+async def test_tables_of_memory_stores_are_migrated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first store of a process runs all migrations; the others copy its empty tables, and none of its rows."""
+    async with open_store('memory:') as first:
+        await first.commit(Commit(runs=[sample_run('c')]))
+
+        monkeypatch.delattr(memory, 'migrate')
+        async with open_store('memory:') as second:
+            assert await second.runs() == []
+            await second.commit(Commit(runs=[sample_run('d')]))
+
+        assert len(await first.runs()) == 1
 
 
 async def test_memory_stores_are_shared_only_by_name() -> None:
