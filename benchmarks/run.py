@@ -40,6 +40,7 @@ TINY: dict[str, object] = {
     'starts': 2,
     'turns': 3,
     'late': 20,
+    'late_repeats': 4,
     'lineage': 30,
     'listed': 400,
     'listed_history': 20,

@@ -24,6 +24,7 @@ SIZES = {
     'starts': 2,
     'turns': 2,
     'late': 12,
+    'late_repeats': 4,
     'lineage': 12,
     'listed': 400,
     'listed_history': 5,

@@ -52,6 +52,8 @@ class Sizes:
     """Turns of the chat for the size of the database."""
     late: int = 1_000
     """The turn that is compared with the tenth."""
+    late_repeats: int = 40
+    """Turns that are measured from there on, and from the tenth."""
     lineage: int = 10_000
     """Versions in one line."""
     listed: int = 100_000

@@ -37,9 +37,6 @@ from pydantic_deep.versions import AgentVersion, VersionedAgent
 EARLY = 10
 """The turn that late turns are compared with."""
 
-MEASURED_TURNS = 40
-"""Number of turns that are measured, early and late."""
-
 
 def url_in(directory: str | Path) -> str:
     """Return the URL of a store in a directory."""
@@ -106,8 +103,8 @@ def script_of(played: Turn, *, files: bool = True) -> Script:
 
 def late_turns(sizes: Sizes) -> Figures:
     """Return the cost of persisting a turn after many turns, as a multiple of the tenth turn: bytes and CPU."""
-    early = asyncio.run(_turns_after(EARLY))
-    late = asyncio.run(_turns_after(sizes.late))
+    early = asyncio.run(_turns_after(EARLY, sizes.late_repeats))
+    late = asyncio.run(_turns_after(sizes.late, sizes.late_repeats))
     return {
         'late_bytes_ratio': late[0] / early[0],
         'late_turn_ratio': late[1] / early[1],
@@ -116,7 +113,7 @@ def late_turns(sizes: Sizes) -> Figures:
     }
 
 
-async def _turns_after(turns: int) -> tuple[float, float]:
+async def _turns_after(turns: int, measured: int) -> tuple[float, float]:
     """Return the bytes that a turn adds, and its additional CPU milliseconds over the same turn without persistence."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
@@ -132,7 +129,7 @@ async def _turns_after(turns: int) -> tuple[float, float]:
             version = await agent.load(record.id, backend=StateBackend())
             version = await say(version, turn(turns))
             taken: list[tuple[float, float]] = []
-            for number in range(turns + 1, turns + MEASURED_TURNS):
+            for number in range(turns + 1, turns + measured):
                 history = last.messages
                 version, stored, plain_seconds = await _beside(
                     plain, history, version, turn(number), stored_first=number % 2 == 0
@@ -140,7 +137,7 @@ async def _turns_after(turns: int) -> tuple[float, float]:
                 taken.append((stored, plain_seconds))
         # Disturbances make a turn slower, never faster, so the fastest eighth of each kind is compared.
         stored_s, plain_s = (statistics.quantiles(seconds, n=8)[0] for seconds in zip(*taken, strict=True))
-        return (size_of(directory) - before) / MEASURED_TURNS, (stored_s - plain_s) * 1000
+        return (size_of(directory) - before) / measured, (stored_s - plain_s) * 1000
 
 
 @dataclass(kw_only=True)
