@@ -1,6 +1,6 @@
 # Every target first creates the virtual environment .venv if it is missing. It needs Python 3.11 or newer.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow coverage check format lint types imports licences docs docs-serve test-newest test-pythons test-js test-clients test-harbor web soak bench lab agentdojo build clean
+.PHONY: help demo test test-slow coverage check format lint types imports licences docs docs-serve test-newest test-pythons test-js test-clients test-harbor web soak bench lab agentdojo build wheels clean
 
 # The tests import many modules in many processes, which start twice as fast if compiled modules are cached. Some
 # environments turn the cache off.
@@ -33,8 +33,7 @@ test-slow: $(READY)  ## Run the slow tests: repeated kills, many requests, Chrom
 coverage: export COVERAGE = 1
 coverage: $(READY)  ## Run all tests, and require that they cover every line and branch
 	@bash scripts/coverage.sh erase
-	@bash scripts/test.sh -m "not slow"
-	@WORKERS=$(SLOW_WORKERS) bash scripts/test.sh -m slow
+	@WORKERS=$(SLOW_WORKERS) bash scripts/test.sh
 	@bash scripts/coverage.sh report
 
 check: lint types imports licences docs coverage  ## Run everything that must pass on one Python
@@ -97,6 +96,9 @@ agentdojo: $(READY)  ## Count the harmful calls that run if a model obeys every 
 
 build: $(READY)  ## Build both distributions into dist/: each sdist, and from it the wheel
 	rm -rf dist && $(V)/python -m build --quiet --outdir dist backends && $(V)/python -m build --quiet --outdir dist .
+
+wheels: build  ## Build both distributions, and install and use them in empty environments
+	@bash scripts/check-wheels.sh
 
 clean:  ## Remove everything that the other targets created
 	rm -rf .venv .venv-* tests/js/node_modules web/node_modules .cache site dist .coverage .coverage.* .pytest_cache .ruff_cache .mypy_cache .hypothesis
