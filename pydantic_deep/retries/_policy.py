@@ -64,8 +64,8 @@ _REASONS: tuple[tuple[type[ModelAPIError], str], ...] = (
 )
 """Transient errors and their descriptions, narrower classes first."""
 
-_STATUS_REASONS = {408: 'timed out', 409: 'conflict'}
-"""HTTP status codes without an error class that OpenAI's and Anthropic's SDKs retry."""
+_STATUS_REASONS = {408: 'timed out', 409: 'conflict', 429: 'rate limited', 503: 'unavailable', 529: 'overloaded'}
+"""Transient HTTP status codes. pydantic-ai has no class for the first two; models of others may use none at all."""
 
 _UNREADABLE = 'unreadable answer'
 
@@ -129,7 +129,7 @@ def reason_to_retry(error: Exception) -> str | None:
     reason = next((reason for kind, reason in _REASONS if isinstance(error, kind)), None)
     if not isinstance(error, ModelHTTPError):
         return reason
-    reason = reason or _STATUS_REASONS.get(error.status_code)
+    reason = reason or _STATUS_REASONS.get(error.status_code, 'server error' if error.status_code >= 500 else None)
     hint = error.provider_retry_hint
     if hint is False or (reason is None and hint is None):
         return None
