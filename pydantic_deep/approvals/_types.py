@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from inspect import iscoroutinefunction
 from typing import Any, TypeAlias, cast
 
 from pydantic import JsonValue
@@ -151,14 +152,17 @@ class ApprovalRule:
         """Validate the rule.
 
         Raises:
-            TypeError: `when` is not callable.
+            TypeError: `when` is not a function, or is async.
             ValueError: `decisions` is empty or has an unknown kind; a list of patterns or names is a string or has an
                 empty item; or a pattern that can only be a path is not a valid glob. Other invalid globs are detected
                 at the first call, which then needs approval.
         """
-        if self.when is not None and not callable(cast('object', self.when)):
+        if self.when is not None and (
+            not callable(cast('object', self.when)) or iscoroutinefunction(self.when) or iscoroutinefunction(self.when.__call__)
+        ):
             raise TypeError(
-                f'ApprovalRule(when={self.when!r}): pass a function that takes the arguments and returns whether to ask.'
+                f'ApprovalRule(when={self.when!r}): pass a function that takes the arguments and returns whether to ask, '
+                'without `async`.'
             )
         if (
             not _is_list(self.decisions)

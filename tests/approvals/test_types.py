@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -51,3 +52,17 @@ def test_predicate_that_is_not_callable_is_refused() -> None:
     rule: dict[str, Any] = {'when': 'always'}
     with pytest.raises(TypeError, match=r"ApprovalRule\(when='always'\): pass a function"):
         ApprovalRule(**rule)
+
+
+def test_async_predicate_is_refused() -> None:
+    async def when(args: object) -> bool:
+        return False
+
+    class Asks:
+        async def __call__(self, args: object) -> bool:
+            return False
+
+    for predicate in (when, partial(when), Asks()):
+        rule: dict[str, Any] = {'when': predicate}
+        with pytest.raises(TypeError, match='without `async`'):
+            ApprovalRule(**rule)
