@@ -68,7 +68,7 @@ DeepAgentError
 │   ├── ApprovalsPendingError    (ValueError) the version has pending approvals
 │   ├── NothingAnsweredError     (ValueError) no pending approval has an answer
 │   ├── MergeConflictError       two versions have conflicting changes
-│   ├── InvalidMergeChoiceError  (ValueError) a merge has a choice for a file without a conflict
+│   ├── InvalidMergeChoiceError  (ValueError) a merge has a choice without a conflict or a side
 │   ├── NoCommonVersionError     (ValueError) two versions have no common ancestor
 │   ├── NoFilesError             (ValueError) the files of the version cannot be restored
 │   ├── WorkspaceBusyError       the directory is in use by a run

@@ -384,7 +384,8 @@ class AgentVersion(VersionContent[DepsT, OutputT]):
         Raises:
             MergeConflictError: Both versions changed the same place; the error lists each without a choice. Nothing is
                 stored.
-            InvalidMergeChoiceError: A path of `choices` has no conflict. Nothing is stored.
+            InvalidMergeChoiceError: A path of `choices` has no conflict, or its value is not a side. Nothing is
+                stored.
             NoCommonVersionError: The versions have no common ancestor.
         """
         self._check_version(other)

@@ -76,17 +76,17 @@ class MergeConflictError(DeepAgentError):
 
 
 class InvalidMergeChoiceError(DeepAgentError, ValueError):
-    """A merge has choices for files without a conflict.
+    """A merge has choices for files without a conflict, or choices that are not a side.
 
     Attributes:
-        paths: The paths without a conflict.
+        paths: The paths of these choices.
     """
 
     def __init__(self, paths: Sequence[str]) -> None:
         self.paths: tuple[str, ...] = tuple(paths)
         super().__init__(
-            f'These paths have no conflict: {", ".join(map(repr, paths))}. Choose sides only for the conflicts that a merge '
-            'without choices reports. Nothing was stored.'
+            f'These choices have no side or no conflict: {", ".join(map(repr, paths))}. Choose `ours` or `theirs`, only '
+            'for the conflicts that a merge without choices reports. Nothing was stored.'
         )
 
 

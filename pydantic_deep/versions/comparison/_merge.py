@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from pydantic_deep.store import Commit, NewAsset, VersionRecord
 from pydantic_deep.versions._session import Session
@@ -29,7 +29,7 @@ async def merge_versions(
     Raises:
         NoCommonVersionError: The versions have no common ancestor.
         MergeConflictError: Both versions changed the same place, and `choices` has no side for it.
-        InvalidMergeChoiceError: `choices` contains a path without a conflict.
+        InvalidMergeChoiceError: `choices` contains a path without a conflict, or something else than a side.
     """
     choices = choices or {}
     base = await _common(session, ours, theirs)
@@ -39,9 +39,10 @@ async def merge_versions(
         for digest in sorted(needed_for_merge(base_tree, our_tree, their_tree))
     }
     result = merge_trees(base_tree, our_tree, their_tree, blobs)
-    unneeded = sorted(choices.keys() - {conflict.path for conflict in result.conflicts})
-    if unneeded:
-        raise InvalidMergeChoiceError(unneeded)
+    paths = {conflict.path for conflict in result.conflicts}
+    invalid = sorted(path for path, side in choices.items() if path not in paths or side not in get_args(MergeSide))
+    if invalid:
+        raise InvalidMergeChoiceError(invalid)
     undecided = [conflict for conflict in result.conflicts if conflict.path not in choices]
     if undecided:
         raise MergeConflictError(undecided)

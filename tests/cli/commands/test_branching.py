@@ -253,7 +253,7 @@ def test_merge_as_json_has_the_chosen_sides(invoke: Invoke, conflicts: None) -> 
         (['--ours', '--theirs'], 'choose one of --ours and --theirs.'),
         (['--choose', 'new.txt=mine'], "'new.txt=mine' chooses no side. Write PATH=ours or PATH=theirs."),
         (['--choose', '=ours'], "'=ours' chooses no side."),
-        (['--choose', '/other.txt=ours'], "These paths have no conflict: '/other.txt'."),
+        (['--choose', '/other.txt=ours'], "These choices have no side or no conflict: '/other.txt'."),
     ],
 )
 def test_merge_refuses_choices_without_meaning(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from pydantic_ai import RunContext
 
@@ -179,3 +181,16 @@ async def test_choice_without_a_conflict_is_refused(make: MakeAgent):
         await ours.merge(theirs, choices={'/c.txt': 'ours'})
 
     assert refused.value.paths == ('/c.txt',)
+
+
+async def test_choice_that_is_not_a_side_is_refused(make: MakeAgent):
+    """A misspelled side is an error, and does not decide the conflict for either version."""
+    agent = make(put('/a.txt', 'a'), 'done', put('/a.txt', 'b'), 'done')
+    root = await agent.create(backend=StateBackend())
+    ours, theirs = await root.advance('a'), await root.advance('b')
+    misspelled: dict[str, Any] = {'/a.txt': 'their'}
+
+    with pytest.raises(InvalidMergeChoiceError, match=r"no side or no conflict: '/a\.txt'"):
+        await ours.merge(theirs, choices=misspelled)
+
+    assert await agent.count() == 3
