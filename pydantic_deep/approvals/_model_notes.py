@@ -65,4 +65,4 @@ def _part_with_note(part: ToolReturnPart, note: str) -> ToolReturnPart:
 
 def _note(call: ToolCallPart, args: Mapping[str, JsonValue]) -> str:
     shown = json.dumps(dict(args), ensure_ascii=False)
-    return f'A person changed the arguments of the call {call.tool_call_id} of {call.tool_name}. It ran with: {shown}'
+    return f'A person changed the arguments of the call {call.tool_call_id} of {call.tool_name} to: {shown}'

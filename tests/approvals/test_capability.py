@@ -226,7 +226,7 @@ class TestWhoeverProvidesTheTool:
         await seen.answer(None)
         await seen.answer(Approve())
         assert (ran, seen.results) == (['b', 'b'], {'c1': ('success', 'wiped b')})
-        assert seen.told == ['A person changed the arguments of the call c1 of wipe. It ran with: {"x": "b"}']
+        assert seen.told == ['A person changed the arguments of the call c1 of wipe to: {"x": "b"}']
 
     async def test_tool_with_forged_approval_metadata_fails(self, desk: DeskType) -> None:
         def wipe(x: str) -> str:

@@ -27,7 +27,7 @@ class TestEdits:
         seen = await desk(wiping(), tools=[wipe], interrupt_on=GATED).start()
         await seen.answer(Edit({'x': 'only this'}))
         assert (ran, seen.results) == (['only this'], {'c1': ('success', 'wiped only this')})
-        assert seen.told == ['A person changed the arguments of the call c1 of wipe. It ran with: {"x": "only this"}']
+        assert seen.told == ['A person changed the arguments of the call c1 of wipe to: {"x": "only this"}']
 
     async def test_invalid_edit_does_not_run_and_names_its_author(self, desk: DeskType) -> None:
         seen = await desk(wiping(), tools=[wipe], interrupt_on=GATED).start()
@@ -61,7 +61,7 @@ class TestEdits:
             await seen.answer(Edit({'x': x}))
             assert seen.results['c1'] == ('success', f'wiped {x}')
             assert seen.told[:-1] == more
-            assert 'It ran with' in seen.told[-1]
+            assert 'A person changed the arguments' in seen.told[-1]
             assert seen.metadata == [{'by': 'tool'}]
 
     @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ class TestEdits:
         seen = await desk(wiping(), tools=[wipe], interrupt_on=GATED, capabilities=lambda: [ToolFailures()]).start()
         await seen.answer(Edit({'x': 'b'}))
         assert seen.results['c1'][0] == outcome
-        assert 'It ran with: {"x": "b"}' in str(seen.results['c1'][1])
+        assert 'to: {"x": "b"}' in str(seen.results['c1'][1])
 
     async def test_failure_without_an_edit_is_passed_on_unchanged(self, desk: DeskType) -> None:
         def wipe(x: str) -> str:

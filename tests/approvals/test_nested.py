@@ -148,7 +148,7 @@ async def test_edited_and_suspended_delegation_reports_its_actual_arguments(desk
     await top.answer(Approve())
     assert (ran, top.results['t']) == (['a'], ('success', 'done'))
     assert top.told == [
-        'A person changed the arguments of the call t of task. It ran with: {"subagent": "child", "description": "go"}'
+        'A person changed the arguments of the call t of task to: {"subagent": "child", "description": "go"}'
     ]
 
 

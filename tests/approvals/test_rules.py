@@ -138,6 +138,7 @@ async def test_approval_does_not_override_a_deny_rule(desk: DeskType, decision: 
     assert ran == []
     assert seen.results['c'][0] == 'failed'
     assert "The rule 'rm *' denies this command" in str(seen.results['c'][1])
+    assert 'It ran' not in str(seen.results['c'][1])
 
 
 async def test_response_to_a_denied_call_is_delivered(desk: DeskType) -> None:

@@ -54,7 +54,7 @@ async def test_calls_of_mcp_servers_are_approved_and_shown(open_page: OpenPage):
     await seen.page.click('text=Run with these')
     await expect(seen.turns.last.locator('.markdown')).to_have_text('Ordered.')
     await expect(seen.page.locator('#dialogue > [data-live]')).to_have_count(0)
-    await expect(seen.turns.last).to_contain_text('It ran with: {"item": "Coffee"}')
+    await expect(seen.turns.last).to_contain_text('to: {"item": "Coffee"}')
 
     await seen.say('stop', until='So.')
     await expect(seen.calls.last).to_have_text('shop_stopfailed')
