@@ -23,9 +23,10 @@ from pydantic_ai.exceptions import (
     UnexpectedModelBehavior,
     UsageLimitExceeded,
 )
-from pydantic_ai.messages import ToolCallPart
+from pydantic_ai.messages import ToolCallPart, ToolReturn, ToolReturnPart
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 
+from ._messages.half_characters import repair_result
 from ._toolsets.sequential_toolset import with_sequential_toolsets
 
 _LOGGER = logging.getLogger('pydantic_deep')
@@ -45,7 +46,7 @@ class ToolFailures(AbstractCapability[object]):
     """Converts exceptions of tools into failed results with the name of the exception and its message.
 
     When a tool has used up its retries, the last error also becomes a failed result, where pydantic-ai would end the
-    run. Cancellation, deferral and exceeded limits are not failures of a tool, and are raised. Each failure is logged
+    run. So does a result that cannot be sent, because JSON cannot represent it. Cancellation, deferral and exceeded limits are not failures of a tool, and are raised. Each failure is logged
     as a warning with its traceback, by the logger `pydantic_deep`.
     """
 
@@ -66,6 +67,22 @@ class ToolFailures(AbstractCapability[object]):
         failed = self._failed(error)
         _LOGGER.warning('Tool %r failed with %s', call.tool_name, type(error).__name__, exc_info=error)
         raise failed from error
+
+    async def after_tool_execute(
+        self,
+        ctx: RunContext[object],
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: ValidatedToolArgs,
+        result: Any,
+    ) -> Any:
+        """Fail the call if its result cannot be sent: otherwise, the next request would end the run."""
+        try:
+            return _sendable(result)
+        except (ValueError, RecursionError) as error:
+            _LOGGER.warning('The result of tool %r cannot be sent to a model', call.tool_name, exc_info=error)
+            raise ToolFailed(f'The call ran, but its result cannot be shown. {_describe(error)}') from error
 
     async def on_tool_validate_error(
         self,
@@ -120,6 +137,24 @@ class _WithFailingValidators(WrapperToolset[object]):
                 raise self.failed(error) from error
 
         return replace(tool, args_validator_func=guarded)
+
+
+def _sendable(result: object) -> object:
+    """Return a result that JSON can represent, without halves of surrogate pairs. Raises if there is none."""
+    try:
+        _serialize(result)
+    except ValueError:
+        result = repair_result(result)
+        _serialize(result)
+    return result
+
+
+def _serialize(result: object) -> None:
+    value = cast('ToolReturn[object]', result).return_value if isinstance(result, ToolReturn) else result
+    if isinstance(value, str):
+        value.encode()
+    elif not isinstance(value, Iterator):  # an iterator can be consumed only once
+        ToolReturnPart(tool_name='', content=value, tool_call_id='').model_response_str()
 
 
 def _describe(error: BaseException) -> str:

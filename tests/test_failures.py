@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
-from pydantic_ai import Agent, ModelRetry, RunContext, Tool
+from pydantic_ai import Agent, ModelRetry, RunContext, Tool, ToolReturn
 from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import ModelMessagesTypeAdapter
 
@@ -118,3 +118,71 @@ async def test_exception_in_a_validator_propagates_on_request() -> None:
     )
     with pytest.raises(ZeroDivisionError):
         await agent.run('go')
+
+
+class Row:
+    pass
+
+
+def circular() -> list[object]:
+    rows: list[object] = []
+    rows.append(rows)
+    return rows
+
+
+@pytest.mark.parametrize(
+    ('result', 'reason'),
+    [
+        ([Row()], "PydanticSerializationError: Unable to serialize unknown type: <class 'tests.test_failures.Row'>"),
+        (ToolReturn({'row': Row()}), 'PydanticSerializationError: Unable to serialize unknown type'),
+        (circular(), 'RecursionError'),
+    ],
+)
+async def test_result_that_cannot_be_sent_does_not_end_the_run(result: object, reason: str) -> None:
+    model = ScriptedModel(call('query'), 'done')
+    agent = Agent(model, deps_type=object, capabilities=[ToolFailures()])
+
+    @agent.tool_plain
+    def query() -> object:
+        return result
+
+    assert (await agent.run('go')).output == 'done'
+    (seen,) = model.requests[-1].tool_returns
+    assert seen.outcome == 'failed'
+    assert str(seen.content).startswith(f'The call ran, but its result cannot be shown. {reason}')
+
+
+@pytest.mark.parametrize(
+    ('result', 'sent'),
+    [
+        ({'name': 'bad\udcff.txt'}, {'name': 'bad\\udcff.txt'}),
+        (ToolReturn(['\ud83d\ude00'], metadata=1), ['\U0001f600']),
+        ('\ud83d\ude00', '\U0001f600'),
+        ({'größe': [1, None]}, {'größe': [1, None]}),
+    ],
+)
+async def test_halves_of_surrogate_pairs_in_a_result_are_repaired(result: object, sent: object) -> None:
+    model = ScriptedModel(call('query'), 'done')
+    agent = Agent(model, deps_type=object, capabilities=[ToolFailures()])
+
+    @agent.tool_plain
+    def query() -> object:
+        return result
+
+    messages = (await agent.run('go')).all_messages()
+    assert ModelMessagesTypeAdapter.dump_json(messages)
+    (seen,) = model.requests[-1].tool_returns
+    assert (seen.outcome, seen.content) == ('success', sent)
+
+
+async def test_iterator_of_a_tool_is_not_consumed() -> None:
+    model = ScriptedModel(call('count'), 'done')
+    agent = Agent(model, deps_type=object, capabilities=[ToolFailures()])
+    numbers = iter([1, 2])
+
+    @agent.tool_plain
+    def count() -> object:
+        return numbers
+
+    await agent.run('go')
+    assert model.requests[-1].tool_returns[0].content is numbers

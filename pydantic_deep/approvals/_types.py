@@ -158,7 +158,9 @@ class ApprovalRule:
                 at the first call, which then needs approval.
         """
         if self.when is not None and (
-            not callable(cast('object', self.when)) or iscoroutinefunction(self.when) or iscoroutinefunction(self.when.__call__)
+            not callable(cast('object', self.when))
+            or iscoroutinefunction(self.when)
+            or iscoroutinefunction(self.when.__call__)
         ):
             raise TypeError(
                 f'ApprovalRule(when={self.when!r}): pass a function that takes the arguments and returns whether to ask, '
