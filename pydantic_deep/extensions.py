@@ -43,6 +43,7 @@ __all__ = (
     'SupportsProtectedPaths',
     'SupportsReadPaths',
     'SupportsRecovery',
+    'SupportsRequestBudget',
     'SupportsRequiredApproval',
     'SupportsSummaryRecording',
     'SupportsSummaryReplay',
@@ -301,6 +302,19 @@ class SupportsSummaryReplay(Protocol):
 
     def next_summary(self) -> ModelMessage | None:
         """Return the message with the summary that the recording has at this point; `None` if a new one is needed."""
+        ...
+
+
+@runtime_checkable
+class SupportsRequestBudget(Protocol):
+    """Limits requests, including those of other capabilities."""
+
+    def admits_extra_request(self) -> bool:
+        """Return whether the limits allow a request besides the next one of the run."""
+        ...
+
+    def count_extra_request(self) -> None:
+        """Count such a request, which starts now."""
         ...
 
 

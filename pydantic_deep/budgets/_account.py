@@ -107,21 +107,31 @@ class Account:
         return added(self.before, {measure: self.in_run(measure) for measure in MEASURES})
 
     def begin(self, request: LastRequest, ancestors: Iterable[LastRequest] = ()) -> Limit | None:
-        """Count a request that is about to start, or refuse it.
+        """Count a request that is about to start, or refuse it, as `last_limit` does.
 
         The check and the count are not separated by an `await`, so parallel requests cannot use the same remaining
         amount.
+        """
+        last = self.last_limit(request, ancestors)
+        self.count_request()
+        request.began_at = self.clock()
+        return last
+
+    def count_request(self) -> None:
+        """Count a request that is about to start."""
+        self._elsewhere = max(self._elsewhere, self._ended - self.begun)
+        self.begun += 1
+
+    def last_limit(self, request: LastRequest, ancestors: Iterable[LastRequest] = ()) -> Limit | None:
+        """Return a limit that does not allow a further request after the next one; `None` if all do.
 
         Args:
-            request: The last request of the run that makes this one.
+            request: The last request of the run that makes the next one.
             ancestors: The last requests of its parent runs, up to the owner of this account. An amount for one response
                 of each is reserved.
 
-        Returns:
-            A limit that does not allow a further request after this one; `None` if all do.
-
         Raises:
-            BudgetExceededError: A limit does not allow this request.
+            BudgetExceededError: A limit does not allow the next request.
         """
         ancestors = tuple(ancestors)
         last: Limit | None = None
@@ -134,9 +144,6 @@ class Account:
                 )
             if last is None and left < 2 * request.of(limit.measure):
                 last = limit
-        self._elsewhere = max(self._elsewhere, self._ended - self.begun)
-        self.begun += 1
-        request.began_at = self.clock()
         return last
 
     def to_warn(self, warn_at: Decimal) -> Iterator[Limit]:

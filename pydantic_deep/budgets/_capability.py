@@ -19,6 +19,7 @@ from pydantic_deep._requests.last_answer import LastAnswer
 from pydantic_deep.extensions import SupportsDelegationUsage, SupportsRecovery, find_capabilities
 
 from ._account import Account, LastRequest, Limit, added, amounts_of
+from ._errors import BudgetExceededError
 from ._events import BudgetUnknownEvent, BudgetWarningEvent, LastAnswerEvent
 from ._stamp import Before, Stamp, read_before, stamped
 from ._types import ZERO, Budget, Measure, Scope, render_use
@@ -188,6 +189,17 @@ class Budgets(AbstractCapability[object]):
         if account.is_apart:
             used = added(used, {**amounts_of(response.usage), 'requests': ZERO})
         return stamped(response, Stamp(used=used, warned=account.warned))
+
+    def admits_extra_request(self) -> bool:
+        """Return whether the next request of the run would not be its last one, so that a summary may be requested."""
+        try:
+            return self._opened.last_limit(self._last_request, self._above) is None
+        except BudgetExceededError:
+            return False
+
+    def count_extra_request(self) -> None:
+        """Count a request for a summary."""
+        self._opened.count_request()
 
     def add_earlier_usage(self, used: RunUsage) -> None:
         """Add the usage of subagents before they paused, which no response of the conversation contains."""

@@ -30,6 +30,7 @@ from pydantic_deep.extensions import (
     SupportsCarryOver,
     SupportsDelegationUsage,
     SupportsHistory,
+    SupportsRequestBudget,
     SupportsSummaryRecording,
     SupportsSummaryReplay,
     find_capabilities,
@@ -73,7 +74,8 @@ class Summarization(AbstractCapability[object]):
     """Replaces the head of a history that has grown too long by a summary, permanently.
 
     The replaced messages are stored in the store of a `VersionedAgent`, otherwise in the metadata of the summary, which
-    models do not receive. The model can search them with `search_history`. If the summarizer fails, the run continues:
+    models do not receive. The model can search them with `search_history`. No summary is written before the last
+    request that a budget or pydantic-ai's `request_limit` allows. If the summarizer fails, the run continues:
     the summary then consists of the user's requests and the state that other capabilities carry over.
 
     If a provider rejects a request as too long, the history is shortened and the request retried once. If it is the
@@ -221,10 +223,12 @@ class Summarization(AbstractCapability[object]):
         earlier = int(_has_summary(messages))
         if cut <= earlier or not self._is_worth_it(request, reason, sums, cut, earlier):
             return False
+        first, error = next(filter(None, (replay.next_summary() for replay in self._replays or ())), None), None
+        if first is None and reason != 'overflow' and not _admits_summary(ctx):
+            return False
         replaced, tail = messages[:cut], messages[cut:]
         for history in find_capabilities(ctx, SupportsHistory):
             await history.persist(ctx, messages[:-1])
-        first, error = next(filter(None, (replay.next_summary() for replay in self._replays or ())), None), None
         if first is None:
             first, error = await self._first(ctx, request, reason, replaced, tail)
         ctx.messages[:] = [first, *tail]
@@ -300,7 +304,11 @@ class Summarization(AbstractCapability[object]):
         self, ctx: RunContext[object], request: ModelRequestContext, replaced: Sequence[ModelMessage]
     ) -> tuple[Written, str | None]:
         """Request a summary. If that fails for any reason, the run continues without one."""
-        written, error_text = Written(recorders=find_capabilities(ctx, SupportsSummaryRecording)), None
+        error_text = None
+        written = Written(
+            recorders=find_capabilities(ctx, SupportsSummaryRecording),
+            budgets=find_capabilities(ctx, SupportsRequestBudget),
+        )
         self._is_writing = True
         try:
             with anyio.fail_after(self.timeout_seconds):
@@ -343,6 +351,14 @@ class Summarization(AbstractCapability[object]):
 def _has_summary(messages: Sequence[ModelMessage]) -> bool:
     """Return whether a history starts with a summary."""
     return bool(messages) and any(map(is_summary, messages[0].parts))
+
+
+def _admits_summary(ctx: RunContext[object]) -> bool:
+    """Return whether the limits of the run admit its next request also after a request for a summary."""
+    limit = None if ctx.usage_limits is None else ctx.usage_limits.request_limit
+    if limit is not None and ctx.usage.requests + 2 > limit:
+        return False
+    return all(budget.admits_extra_request() for budget in find_capabilities(ctx, SupportsRequestBudget))
 
 
 def _count(ctx: RunContext[object], usage: RunUsage | RequestUsage) -> None:

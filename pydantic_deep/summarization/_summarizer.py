@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal, TypeAlias, cast
 
 from pydantic_ai import RunContext
@@ -27,7 +28,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models import KnownModelName, Model, ModelRequestContext, ModelRequestParameters, infer_model
 
-from pydantic_deep.extensions import SupportsSummaryRecording, SupportsSummaryReplay
+from pydantic_deep.extensions import SupportsRequestBudget, SupportsSummaryRecording, SupportsSummaryReplay
 from pydantic_deep.tokens import CHARS_PER_TOKEN
 
 from ._overflow import sendable
@@ -46,7 +47,7 @@ summary, the answer, and the error of the estimate of four characters per token.
 
 
 class NoSummaryError(Exception):
-    """A model answered, but not with a summary."""
+    """A model answered, but not with a summary, or a budget admits no request to it."""
 
 
 @dataclass(kw_only=True)
@@ -63,12 +64,18 @@ class Written:
     """Failed attempts that no response contains."""
     recorders: Sequence[SupportsSummaryRecording] = ()
     """Record each response immediately."""
+    budgets: Sequence[SupportsRequestBudget] = ()
+    """Admit and count each request."""
 
-    async def ask(self, request: ModelRequestContext, answer: Awaitable[ModelResponse]) -> ModelResponse:
+    async def ask(self, request: ModelRequestContext, answer: Callable[[], Awaitable[ModelResponse]]) -> ModelResponse:
         """Await the response to a request, and record it."""
+        if not all(budget.admits_extra_request() for budget in self.budgets):
+            raise NoSummaryError('A budget admits no request for a summary.')
+        for budget in self.budgets:
+            budget.count_extra_request()
         started_at, begun = time.time_ns() // 1000, time.perf_counter_ns()
         try:
-            response = await answer
+            response = await answer()
         except FallbackExceptionGroup as error:
             self.failed += error.attempts
             raise
@@ -135,8 +142,13 @@ async def _ask_in_place(
     parameters = _answering_with_text(model, request)
     messages = sendable(model, [*replaced, ModelRequest(parts=[UserPromptPart(ASK)])], parameters)
     asked = replace(request, model=model, messages=messages, model_request_parameters=parameters)
-    answer = model_request(model, messages, model_settings=request.model_settings, model_request_parameters=parameters)
-    written.text = _text_of(await written.ask(asked, answer))
+    response = await written.ask(
+        asked,
+        lambda: model_request(
+            model, messages, model_settings=request.model_settings, model_request_parameters=parameters
+        ),
+    )
+    written.text = _text_of(response)
 
 
 async def _ask_with_transcript(model: Model, replaced: Sequence[ModelMessage], written: Written) -> None:
@@ -150,7 +162,7 @@ async def _ask_with_transcript(model: Model, replaced: Sequence[ModelMessage], w
         asked = ModelRequestContext(
             model=model, messages=messages, model_settings=None, model_request_parameters=ModelRequestParameters()
         )
-        written.text = _text_of(await written.ask(asked, model_request(model, messages)))
+        written.text = _text_of(await written.ask(asked, partial(model_request, model, messages)))
 
 
 async def _ask_provider(
@@ -163,7 +175,7 @@ async def _ask_provider(
         model_settings=request.model_settings,
         model_request_parameters=request.model_request_parameters,
     )
-    response = await written.ask(asked, model.compact_messages(asked))
+    response = await written.ask(asked, lambda: model.compact_messages(asked))
     if not any(isinstance(part, CompactionPart) for part in response.parts):
         raise NoSummaryError(f'{model.model_name} answered without a compaction.')
     written.native = response

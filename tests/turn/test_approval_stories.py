@@ -153,8 +153,7 @@ def test_three_levels_are_answered_in_other_processes_without_duplicates(tmp_pat
         "south/worker/helper send success: 'sent south/worker/helper'",
         "south/worker send success: 'sent edited'",
         "south/worker task success: 'south/worker/helper is done'",
-        "south/worker besides: 'A person changed the arguments of the call c0 of send "
-        'to: {"text": "edited"}\'',
+        'south/worker besides: \'A person changed the arguments of the call c0 of send to: {"text": "edited"}\'',
         "south task success: 'south/worker is done'",
         "south send success: 'I sent it'",
         "north/worker execute success: 'Done; nothing was printed.'",

@@ -1,0 +1,126 @@
+"""Summaries of runs whose requests are limited."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pydantic_ai import Agent
+from pydantic_ai.exceptions import ModelContextWindowExceededError, UsageLimitExceeded
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, UserPromptPart
+from pydantic_ai.models.function import AgentInfo
+from pydantic_ai.usage import UsageLimits
+
+from pydantic_deep import Budget, Budgets, DeepAgentDeps, Summarization, create_deep_agent
+from pydantic_deep.budgets._capability import LAST_ANSWER
+from pydantic_deep.summarization import HistorySummarizedEvent, Messages
+from pydantic_deep.summarization._text import ASK
+from pydantic_deep.testing import ScriptedModel, call
+
+pytestmark = pytest.mark.anyio
+
+Script = Callable[[list[ModelMessage], AgentInfo], ModelResponse]
+
+
+def working(tool: str = 'look', **args: object) -> Script:
+    """Return a script that calls a tool until it is asked for a summary or for its last answer."""
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        last = str(messages[-1].parts[-1].content)  # type: ignore[union-attr]
+        if last == ASK:
+            return ModelResponse([TextPart('summary')])
+        if last == LAST_ANSWER:
+            return ModelResponse([TextPart('report')])
+        return ModelResponse([call(tool, **args)])
+
+    return answer
+
+
+def agent_of(model: ScriptedModel, *capabilities: Any, **options: Any) -> Agent[object, str]:
+    agent: Agent[object, str] = Agent(model, deps_type=object, capabilities=list(capabilities), **options)
+
+    @agent.tool_plain
+    def look() -> str:
+        return 'nothing'
+
+    return agent
+
+
+def summaries(model: ScriptedModel) -> int:
+    return sum(
+        isinstance(part, UserPromptPart) and part.content == ASK
+        for request in model.requests
+        for part in request.messages[-1].parts
+    )
+
+
+SUMMARIZATION = Summarization(trigger=Messages(4), keep=Messages(2))
+
+
+@pytest.mark.parametrize('is_outer', [False, True])
+@pytest.mark.parametrize('requests', range(1, 9))
+async def test_summary_leaves_the_last_answer_of_a_budget(requests: int, is_outer: bool) -> None:
+    model = ScriptedModel(then=working())
+    budgets = Budgets(run=Budget(requests=requests))
+    order = [budgets, SUMMARIZATION] if is_outer else [SUMMARIZATION, budgets]
+    result = await agent_of(model, *order).run('go')
+    assert result.output == 'report'
+    assert len(model.requests) == result.usage.requests <= requests
+    assert (summaries(model) > 0) == (requests > 3 + is_outer)
+
+
+@pytest.mark.parametrize('requests', range(1, 9))
+async def test_summary_is_not_requested_instead_of_the_last_request_of_a_limit(requests: int) -> None:
+    model = ScriptedModel(then=working())
+    with pytest.raises(UsageLimitExceeded):
+        await agent_of(model, SUMMARIZATION).run('go', usage_limits=UsageLimits(request_limit=requests))
+    assert len(model.requests) == requests
+    assert (summaries(model) > 0) == (requests > 3)
+
+
+async def test_parallel_subagents_with_summaries_do_not_exceed_a_budget() -> None:
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        is_parent = any('task' in tool.name for tool in info.function_tools)
+        if is_parent and len(messages) == 1:
+            return ModelResponse([call('task', description=f'{index}') for index in range(4)])
+        if is_parent:
+            return ModelResponse([TextPart('end')])
+        return working('ls', path='/')(messages, info)
+
+    for requests in range(6, 24):
+        model = ScriptedModel(then=answer)
+        agent = create_deep_agent(
+            model,
+            loop_detection=False,
+            capabilities=[SUMMARIZATION, Budgets(run=Budget(requests=requests))],
+        )
+        result = await agent.run('go', deps=DeepAgentDeps())
+        assert result.output == 'end'
+        assert len(model.requests) <= requests
+
+
+def refusing(answer: Script, *, length: int) -> Script:
+    """Return a script that refuses the first request with this number of messages as too long."""
+    refused: list[object] = []
+
+    def step(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        if len(messages) == length and not refused:
+            refused.append(messages)
+            raise ModelContextWindowExceededError('m', 'too long')
+        return answer(messages, info)
+
+    return step
+
+
+async def test_request_that_is_too_long_gets_a_plain_summary_at_the_end_of_a_budget() -> None:
+    model = ScriptedModel(then=refusing(working(), length=5))
+    agent = agent_of(model, Summarization(trigger=(), keep=Messages(2)), Budgets(run=Budget(requests=3)))
+    async with agent.run_stream_events('go') as events:
+        seen = [event async for event in events if isinstance(event, HistorySummarizedEvent)]
+    assert [(event.reason, event.is_plain, event.error) for event in seen] == [
+        ('overflow', True, 'NoSummaryError: A budget admits no request for a summary.')
+    ]
+    assert events.result is not None
+    assert events.result.output == 'report'
+    assert summaries(model) == 0
