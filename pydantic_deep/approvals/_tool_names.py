@@ -10,7 +10,16 @@ from typing import Any
 
 from pydantic_ai import RunContext, ToolDefinition
 from pydantic_ai.exceptions import UserError
-from pydantic_ai.toolsets import AbstractToolset, DynamicToolset, ToolsetTool
+from pydantic_ai.toolsets import (
+    AbstractToolset,
+    CombinedToolset,
+    DynamicToolset,
+    FunctionToolset,
+    PrefixedToolset,
+    RenamedToolset,
+    ToolsetTool,
+    WrapperToolset,
+)
 
 from pydantic_deep._messages.deferred_metadata import DELEGATES
 from pydantic_deep._toolsets.late_toolset import LateToolset
@@ -43,11 +52,33 @@ async def check_names(
         return
     for capability in find_capabilities(ctx, SupportsHiddenTools):
         known |= await capability.hidden_tool_names(ctx)
+    if not known.issuperset(names):
+        known |= await _declared(ctx, toolset)
     unknown = sorted(set(names) - known)
     if unknown and _may_grow(toolset):
         _LOGGER.warning('`interrupt_on` names %s; no tool has this name yet', ', '.join(map(repr, unknown)))
     elif unknown:
         raise UserError(' '.join([*(_unknown(name, known) for name in unknown), f'Known tools: {_listed(known)}.']))
+
+
+async def _declared(ctx: RunContext[object], toolset: AbstractToolset[Any]) -> set[str]:
+    """Return the names of all tools of a toolset, also of those that a filter or a `prepare` function hides now.
+
+    Below a toolset that renames, only visible tools count: a rule for the original name would have no effect.
+    """
+    match toolset:
+        case CombinedToolset():
+            return {name for each in toolset.toolsets for name in await _declared(ctx, each)}
+        case PrefixedToolset() | RenamedToolset():
+            below = set[str]()
+        case WrapperToolset():
+            below = await _declared(ctx, toolset.wrapped)
+        case FunctionToolset():
+            below = set(toolset.tools)
+        case _:
+            below = set[str]()
+    visible = set(await toolset.get_tools(ctx))
+    return below if visible <= below else visible
 
 
 def _may_grow(toolset: AbstractToolset[Any]) -> bool:

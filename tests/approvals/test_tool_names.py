@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 from pydantic import BaseModel
-from pydantic_ai import Agent, UserError
+from pydantic_ai import Agent, FunctionToolset, RunContext, Tool, ToolDefinition, UserError
 from pydantic_ai.tools import DeferredToolRequests
 
 from pydantic_deep.approvals import Approvals
+from pydantic_deep.testing import ScriptedModel, call
 
 from .conftest import DeskType, Preapproving, look, ran, wipe
 
@@ -44,6 +45,45 @@ class TestNames:
             capabilities=lambda: [Preapproving(hidden=frozenset({'wipe'}))],
         )
         assert (await seen.start()).output == 'done'
+
+    async def test_rule_for_a_tool_that_is_hidden_at_first_applies_once_it_is_visible(self) -> None:
+        async def prepare(ctx: RunContext[str], tool_def: ToolDefinition) -> ToolDefinition | None:
+            return tool_def if ctx.deps == 'admin' and len(ctx.messages) > 1 else None
+
+        def is_for(ctx: RunContext[str], tool_def: ToolDefinition) -> bool:
+            return ctx.deps == 'admin'
+
+        prepared = Tool(wipe, prepare=prepare)
+        filtered = FunctionToolset[str]([Tool(look, name='shred')], id='filtered').filtered(is_for)
+        model = ScriptedModel(call('look'), [call('wipe', x='b'), call('shred')], 'done')
+        agent = Agent(
+            model,
+            deps_type=str,
+            output_type=[str, DeferredToolRequests],
+            tools=[look, prepared],
+            toolsets=[filtered],
+            capabilities=[Approvals(interrupt_on={'wipe': True, 'shred': True})],
+        )
+
+        pending = (await agent.run('go', deps='admin')).output
+        assert isinstance(pending, DeferredToolRequests)
+        assert [approval.tool_name for approval in pending.approvals] == ['wipe', 'shred']
+        with agent.override(model=ScriptedModel('none')):
+            assert (await agent.run('go', deps='guest')).output == 'none'
+
+    @pytest.mark.parametrize('hides', [False, True])
+    async def test_name_that_a_toolset_replaces_is_unknown(self, hides: bool) -> None:
+        tools = FunctionToolset[object]([wipe, look], id='tools').filtered(lambda ctx, tool_def: not hides)
+        for renamed in (tools.prefixed('db'), tools.renamed({'clear': 'wipe', 'show': 'look'})):
+            agent = Agent(
+                'test',
+                deps_type=object,
+                output_type=[str, DeferredToolRequests],
+                toolsets=[renamed],
+                capabilities=[Approvals(interrupt_on={'wipe': True})],
+            )
+            with pytest.raises(UserError, match="'wipe', but no tool has this name"):
+                await agent.run('go')
 
     async def test_output_tool_cannot_be_gated(self) -> None:
         class Answer(BaseModel):
