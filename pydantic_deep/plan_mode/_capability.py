@@ -84,8 +84,11 @@ class PlanMode(AbstractCapability[object]):
         return run
 
     def for_subagent(self) -> PlanMode:
-        """Return the instance for the run of a subagent, which has the mode of this run."""
-        inherited = replace(self, id=None)
+        """Return the instance for the run of a subagent, which has the mode of this run.
+
+        It replaces the subagent's own one by its id: the general-purpose subagent is the agent itself.
+        """
+        inherited = replace(self)
         inherited._above = self
         return inherited
 

@@ -190,6 +190,18 @@ async def test_subagents_change_files_after_the_plan_was_accepted() -> None:
     assert results(child.requests[1].messages)[0][1] != REFUSED
 
 
+async def test_general_purpose_subagent_has_the_mode_of_its_parent_only() -> None:
+    """It is the agent itself, but proposes nothing, and is not in plan mode after its parent's plan was accepted."""
+    task = call('task', description='Write')
+    model = ScriptedModel(task, WRITE, 'Looked.', PROPOSE, task, WRITE, 'Written.', 'Done.')
+    await run(make_agent(model, PlanMode()), Approve())
+    first, second = model.requests[2], model.requests[6]
+    assert 'propose_plan' not in first.tool_names
+    assert notices(first.messages) == []
+    assert results(first.messages) == [('write_file', REFUSED)]
+    assert results(second.messages)[0][1] != REFUSED
+
+
 async def test_model_is_informed_once_before_the_prompt() -> None:
     """The notice comes before the first prompt, and the tools stay the same, so that no prefix changes."""
     model = ScriptedModel(PROPOSE, 'Done.', 'More.')
