@@ -145,9 +145,17 @@ def create_deep_agent(
             that need cache markers; `{'cache': False}` disables it.
 
     Raises:
-        TypeError: `subagents` or `skills` is not a list of them.
+        TypeError: `subagents` or `skills` is not a list of them, or `instructions` are not texts.
         ValueError: A subagent may need approval, but this agent cannot pause, as it has no `interrupt_on`.
     """
+    texts = [instructions] if isinstance(instructions, str) else instructions or ()
+    if not isinstance(cast('object', texts), Sequence) or not all(
+        isinstance(cast('object', text), str) for text in texts
+    ):
+        raise TypeError(
+            f'`instructions` is {instructions!r}. Pass a text or a list of texts; decorate a function with '
+            '`@agent.instructions`.'
+        )
     can_pause = interrupt_on is not None or _can_pause(output_type)
     built_in = default_capabilities(
         deps_type=deps_type,
@@ -180,7 +188,6 @@ def create_deep_agent(
         toolsets=toolsets,
         capabilities=[*(capability for capability in built_in if capability.id not in replaced_ids), *capabilities],
     )
-    texts = [instructions] if isinstance(instructions, str) else instructions or ()
     _LITERAL[id(agent)] = '\n\n'.join(texts).strip()
     finalize(agent, _LITERAL.pop, id(agent))
     return agent

@@ -437,3 +437,9 @@ def test_capability_instead_of_a_flag_is_refused(flag: str, capability: object) 
     name = type(capability).__name__
     with pytest.raises(TypeError, match=rf'Pass a bool; for options, pass a `{name}\(…\)` in `capabilities`\.$'):
         create_deep_agent('test', **cast('dict[str, Any]', {flag: capability}))
+
+
+@pytest.mark.parametrize('instructions', [len, [len], 5])
+def test_instructions_that_are_not_texts_are_refused(instructions: Any) -> None:
+    with pytest.raises(TypeError, match=r'decorate a function with `@agent\.instructions`'):
+        create_deep_agent(instructions=instructions)
