@@ -12,7 +12,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, UserProm
 from pydantic_ai.models.function import AgentInfo
 from pydantic_ai.usage import UsageLimits
 
-from pydantic_deep import Budget, Budgets, DeepAgentDeps, Summarization, create_deep_agent
+from pydantic_deep import Budget, Budgets, DeepAgentDeps, LoopDetection, Subagent, Summarization, create_deep_agent
 from pydantic_deep.budgets._capability import LAST_ANSWER
 from pydantic_deep.summarization import HistorySummarizedEvent, Messages
 from pydantic_deep.summarization._text import ASK
@@ -98,6 +98,23 @@ async def test_parallel_subagents_with_summaries_do_not_exceed_a_budget() -> Non
         result = await agent.run('go', deps=DeepAgentDeps())
         assert result.output == 'end'
         assert len(model.requests) <= requests
+
+
+@pytest.mark.parametrize('requests', range(1, 9))
+async def test_summary_does_not_exceed_the_limits_of_a_subagent(requests: int) -> None:
+    child = ScriptedModel(then=working('ls', path='/'))
+    subagent = Subagent(
+        'child',
+        'Works.',
+        model=child,
+        usage_limits=UsageLimits(request_limit=requests),
+        capabilities=[SUMMARIZATION, LoopDetection(exclude=['ls'])],
+    )
+    model = ScriptedModel(call('task', subagent='child', description='Work'), 'end')
+    result = await create_deep_agent(model, subagents=[subagent]).run('go', deps=DeepAgentDeps())
+    assert result.output == 'end'
+    assert len(child.requests) == requests
+    assert (summaries(child) > 0) == (requests > 3)
 
 
 def refusing(answer: Script, *, length: int) -> Script:

@@ -32,6 +32,11 @@ class DelegationBudget:
             with _noting(self):
                 self.limits.check_before_request(self.usage)
 
+    def admits_extra_request(self) -> bool:
+        """Return whether the limits allow a request besides the next one."""
+        limit = None if self.limits is None else self.limits.request_limit
+        return limit is None or self.usage.requests + 2 <= limit
+
     def check_after_response(self, response: ModelResponse) -> None:
         """Raise if a response has exceeded the limits, before its tool calls run."""
         if self.limits is not None:

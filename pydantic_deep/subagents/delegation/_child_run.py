@@ -62,6 +62,13 @@ class ChildRun(AbstractCapability[object]):
         for budget in self.budgets:
             budget.usage.incr(used)
 
+    def admits_extra_request(self) -> bool:
+        """Return whether the budgets allow a request besides the next one."""
+        return all(budget.admits_extra_request() for budget in self.budgets)
+
+    def count_extra_request(self) -> None:
+        """Do nothing: `add_usage` counts requests when they end."""
+
     async def for_run(self, ctx: RunContext[object]) -> ChildRun:
         """Record that the run has started."""
         self.is_started = True
