@@ -1077,6 +1077,7 @@ def test_every_public_signature_is_listed() -> None:
             'Approvals': 'id=…, description=…, defer_loading=…, interrupt_on=…',
             'Approvals.for_subagent': '',
             'Approvals.may_require_approval': 'tool_name',
+            'Approvals.hidden_tool_names': 'ctx',
             'Approvals.accepts_grants': 'ctx, tool_name',
             'Approvals.for_run': 'ctx',
             'Approvals.get_ordering': '',

@@ -129,6 +129,12 @@ class Approvals(AbstractCapability[object]):
         """Return whether a call of this tool may need approval."""
         return self.interrupt_on.get(tool_name, False) is not False
 
+    async def hidden_tool_names(self, ctx: RunContext[object]) -> frozenset[str]:
+        """Return the names that the run of the parent has checked. The general-purpose subagent is the same agent, but
+        has no `task`, and no tools that were passed to the run.
+        """
+        return frozenset(self.interrupt_on if self._inherited else ())
+
     def accepts_grants(self, ctx: RunContext[object], tool_name: str) -> bool:
         """Return whether a grant by a skill would let calls of this tool run without approval."""
         gate, tool = self._gate or self._open(ctx), self._tools.get(tool_name)

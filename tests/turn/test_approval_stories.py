@@ -58,7 +58,7 @@ from pydantic_deep import (
     pending_approvals,
 )
 from pydantic_deep.approvals import MalformedApprovalError, UnknownApprovalError
-from pydantic_deep.testing import ScriptedModel
+from pydantic_deep.testing import ScriptedModel, call
 
 pytestmark = pytest.mark.anyio
 
@@ -366,6 +366,26 @@ async def test_gated_delegation_asks_for_itself_and_then_for_its_calls(wiper: Wi
 
 
 # Forged and repeated answers.
+
+
+@pytest.mark.parametrize('tool', ['task', 'extra'])
+async def test_general_purpose_subagent_runs_without_a_tool_that_its_parent_gates(tool: str) -> None:
+    """It is the same agent, but has neither `task` nor the tools that were passed to the run."""
+
+    def extra() -> str:
+        return 'done'
+
+    model = ScriptedModel(call('task', description='Look'), call('ls', path='/'), 'Looked.', 'fin')
+    agent = create_deep_agent(model, interrupt_on={tool: True})
+    deps, toolsets = DeepAgentDeps(), [FunctionToolset[object]([extra], id='extra')]
+    result = await agent.run('go', deps=deps, toolsets=toolsets)
+    if tool == 'task':
+        answers = answer_approvals(result.output, {'call-1': Approve()})
+        result = await agent.run(
+            conversation=result.conversation, deferred_tool_results=answers, deps=deps, toolsets=toolsets
+        )
+    assert result.output == 'fin'
+    assert model.requests[-1].tool_returns[-1].content == 'Looked.'
 
 
 async def test_answers_for_calls_that_are_not_pending_are_refused(wiper: Wiper) -> None:
