@@ -1282,6 +1282,7 @@ def test_every_public_signature_is_listed() -> None:
             'Skills.for_run': 'ctx',
             'Skills.get_instructions': '',
             'Skills.get_toolset': '',
+            'Skills.hidden_tool_names': 'ctx',
             'Skills.is_preapproved': 'call, tool_def, args',
             'Skills.preview': 'ctx, call, tool_def, args',
             'Skills.after_tool_validate': 'ctx, call, tool_def, args',

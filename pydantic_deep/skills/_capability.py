@@ -168,6 +168,10 @@ class Skills(AbstractCapability[object]):
             return None
         return RunToolset(function_toolset(index.catalogue.is_searched), lambda ctx: run)
 
+    async def hidden_tool_names(self, ctx: RunContext[object]) -> frozenset[str]:
+        """Return the name of the tool, which a run without skills lacks."""
+        return frozenset({'load_skill'})
+
     @property
     def protected_paths(self) -> Sequence[str]:
         """The canonical paths of skills in the backend of the run. Changing them needs approval."""

@@ -139,14 +139,13 @@ class Subagents(AbstractCapability[object]):
         return None
 
     async def hidden_tool_names(self, ctx: RunContext[object]) -> frozenset[str]:
-        """Return the names of the tools of all subagents, at any depth.
+        """Return `task`, which a run at the deepest level lacks, and the tools of all subagents, at any depth.
 
         This builds the agents. The general-purpose subagent is skipped, as its tools are those of the run.
         """
         declared = [subagent for subagent in self._planner.subagents.values() if subagent is not None]
-        return await tool_names(
-            ctx, [agent_of(subagent, self._planner.build, self._planner.cache_of(ctx.deps)) for subagent in declared]
-        )
+        agents = [agent_of(subagent, self._planner.build, self._planner.cache_of(ctx.deps)) for subagent in declared]
+        return await tool_names(ctx, agents) | {TOOL_NAME}
 
     def _new_planner(self) -> Planner:
         general = {GENERAL: None} if self.general_purpose else {}

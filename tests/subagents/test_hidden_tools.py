@@ -41,6 +41,6 @@ async def test_tools_of_nested_subagents_are_named_without_a_request() -> None:
     assert list(deps.subagents) == ['outer']
 
 
-async def test_no_subagents_hide_no_tools() -> None:
+async def test_task_is_known_without_subagents() -> None:
     ctx = RunContext[Any](deps=None, model=TestModel(), usage=RunUsage())
-    assert await Subagents().hidden_tool_names(ctx) == frozenset()
+    assert await Subagents().hidden_tool_names(ctx) == {'task'}

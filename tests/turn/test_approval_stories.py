@@ -43,6 +43,7 @@ from pydantic_ai.usage import UsageLimits
 from pydantic_deep import (
     ApprovalRule,
     Approve,
+    BackendSkills,
     DeepAgentDeps,
     Deny,
     Edit,
@@ -366,6 +367,13 @@ async def test_gated_delegation_asks_for_itself_and_then_for_its_calls(wiper: Wi
 
 
 # Forged and repeated answers.
+
+
+async def test_rule_for_a_built_in_tool_that_a_run_lacks_is_valid() -> None:
+    """A run at the deepest level has no `task`, and one without skills no `load_skill`."""
+    rules = {'task': True, 'load_skill': True}
+    agent = create_deep_agent(ScriptedModel('fin'), skills=[BackendSkills('/skills')], interrupt_on=rules)
+    assert (await agent.run('go', deps=DeepAgentDeps(max_depth=0))).output == 'fin'
 
 
 @pytest.mark.parametrize('tool', ['task', 'extra'])
