@@ -304,6 +304,10 @@ class SupportsSummaryReplay(Protocol):
         """Return the message with the summary that the recording has at this point; `None` if a new one is needed."""
         ...
 
+    def may_request_summary(self) -> bool:
+        """Return whether a new summary may be requested from a model, once the recording has none."""
+        ...
+
 
 @runtime_checkable
 class SupportsRequestBudget(Protocol):

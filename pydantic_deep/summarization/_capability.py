@@ -40,7 +40,7 @@ from pydantic_deep.tokens import MessageTokens, TokenCounter, count_head, count_
 from ._cut import find_cut
 from ._events import HistorySummarizedEvent
 from ._overflow import OverflowModel, Prepare
-from ._summarizer import Summarizer, Written, write_summary
+from ._summarizer import NoSummaryError, Summarizer, Written, write_summary
 from ._text import NO_SUMMARY, first_request, last_request, render_summary
 from ._toolset import function_toolset, offered_parameters
 from ._types import Fraction, Keep, Messages, Tokens, Trigger
@@ -227,6 +227,8 @@ class Summarization(AbstractCapability[object]):
         if first is None and reason != 'overflow' and not _admits_summary(ctx):
             return False
         replaced, tail = messages[:cut], messages[cut:]
+        if first is not None and self._is_replay and (recorded := find_summary([first])) is not None:
+            _count(ctx, read_summary(recorded).usage - usage_of(replaced))
         for history in find_capabilities(ctx, SupportsHistory):
             await history.persist(ctx, messages[:-1])
         if first is None:
@@ -245,6 +247,11 @@ class Summarization(AbstractCapability[object]):
             )
         )
         return True
+
+    @property
+    def _is_replay(self) -> bool:
+        """Whether no model may be asked for a summary."""
+        return not all(replay.may_request_summary() for replay in self._replays or ())
 
     def _is_worth_it(
         self, request: ModelRequestContext, reason: Reason, sums: Sequence[int], cut: int, earlier: int
@@ -311,6 +318,8 @@ class Summarization(AbstractCapability[object]):
         )
         self._is_writing = True
         try:
+            if self._is_replay:
+                raise NoSummaryError('A replay requests no summary.')
             with anyio.fail_after(self.timeout_seconds):
                 offered = offered_parameters(request.model_request_parameters, is_summarized=_has_summary(replaced))
                 as_before = replace(request, model_request_parameters=offered)

@@ -47,7 +47,7 @@ summary, the answer, and the error of the estimate of four characters per token.
 
 
 class NoSummaryError(Exception):
-    """A model answered, but not with a summary, or a budget admits no request to it."""
+    """A model answered, but not with a summary, or it may not be asked for one."""
 
 
 @dataclass(kw_only=True)

@@ -12,7 +12,17 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, UserProm
 from pydantic_ai.models.function import AgentInfo
 from pydantic_ai.usage import UsageLimits
 
-from pydantic_deep import Budget, Budgets, DeepAgentDeps, LoopDetection, Subagent, Summarization, create_deep_agent
+from pydantic_deep import (
+    Budget,
+    Budgets,
+    DeepAgentDeps,
+    LoopDetection,
+    Subagent,
+    Summarization,
+    VersionedAgent,
+    create_deep_agent,
+    open_store,
+)
 from pydantic_deep.budgets._capability import LAST_ANSWER
 from pydantic_deep.summarization import HistorySummarizedEvent, Messages
 from pydantic_deep.summarization._text import ASK
@@ -141,3 +151,29 @@ async def test_request_that_is_too_long_gets_a_plain_summary_at_the_end_of_a_bud
     assert events.result is not None
     assert events.result.output == 'report'
     assert summaries(model) == 0
+
+
+@pytest.mark.parametrize('requests', range(2, 12))
+async def test_replay_counts_recorded_summaries_in_budgets(requests: int) -> None:
+    model = ScriptedModel(then=working('ls', path='/'))
+    budgets = Budgets(run=Budget(requests=requests))
+    agent = create_deep_agent(model, loop_detection=False, capabilities=[SUMMARIZATION, budgets])
+    async with open_store('memory:') as store:
+        version = await (await VersionedAgent(agent, store).create()).advance('go')
+        assert version.output == 'report'
+        made = len(model.requests)
+        replay = await version.replay()
+        assert replay, replay.difference
+        assert len(model.requests) == made == version.usage.requests
+
+
+async def test_replay_with_another_trigger_requests_no_summary() -> None:
+    model = ScriptedModel(*[call('ls', path=f'/{index}') for index in range(4)], 'done')
+    async with open_store('memory:') as store:
+        version = await (await VersionedAgent(create_deep_agent(model), store).create()).advance('go')
+        earlier = create_deep_agent(model, capabilities=[SUMMARIZATION])
+        replay = await (await VersionedAgent(earlier, store).load(version.id)).replay()
+    assert model.remaining == 0
+    assert replay.difference is not None
+    assert replay.difference.capabilities == ('Summarization',)
+    assert len(model.requests) == 5

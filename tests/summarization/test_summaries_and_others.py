@@ -131,6 +131,9 @@ class Script(AbstractCapability[object]):
     def next_summary(self) -> ModelMessage | None:
         return ModelRequest.user_text_prompt('The recorded summary.')
 
+    def may_request_summary(self) -> bool:
+        return True
+
 
 async def test_recorded_summary_is_used_instead_of_a_new_one() -> None:
     model = ScriptedModel(call('ls', path='/'), 'done')

@@ -87,6 +87,10 @@ class _CompactionRequest(AbstractCapability[object]):
     def next_summary(self) -> None:
         """Return that there is no recorded summary."""
 
+    def may_request_summary(self) -> bool:
+        """Return that a model writes it."""
+        return True
+
     async def before_model_request(self, ctx: RunContext[object], request_context: ModelRequestContext) -> NoReturn:
         """Stop the run."""
         raise _StoppedError(list(ctx.messages))

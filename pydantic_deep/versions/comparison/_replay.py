@@ -110,6 +110,9 @@ class _Replayer(AbstractCapability[object]):
     def next_summary(self) -> ModelMessage | None:
         return self.script.next_summary()
 
+    def may_request_summary(self) -> bool:
+        return False
+
     def recorded_notice(self, heading: str, known: str) -> str:
         parts = (part for message in self.began_with for part in message.parts if isinstance(part, SystemPromptPart))
         return next((text for part in parts if (text := noticed(part, heading)) is not None), known)

@@ -282,6 +282,10 @@ class Recorder(AbstractCapability[object]):
         """Return the next summary that the crashed run created; `None` if there is none, or no crashed run."""
         return self._script.next_summary()
 
+    def may_request_summary(self) -> bool:
+        """Return true: a recovered run continues after its recording."""
+        return True
+
     async def persist(self, ctx: RunContext[object], messages: Sequence[ModelMessage]) -> None:
         """Commit a history before it is rewritten: rejected responses without calls are not stored yet."""
         if self.recording is not None and not self._script.is_behind:
