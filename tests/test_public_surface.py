@@ -1044,7 +1044,7 @@ def test_every_public_signature_is_listed() -> None:
             'AgentVersion.resume': 'answers=…, by=…, reason=…, deps=…, usage_limits=…',
             'AgentVersion.resume_stream': 'answers=…, by=…, reason=…, deps=…, usage_limits=…, cancellation_token=…, run_id=…, moves_head=…',
             'AgentVersion.run': 'options',
-            'AgentVersion.stream': 'options',
+            'AgentVersion.stream': 'options, keeps_run=…',
             'AgentVersion.check_directory': '',
             'AgentVersion.prompt': '',
             'AgentVersion.messages': 'start=…, stop=…',

@@ -10,11 +10,13 @@ from typing import Any, TypeAlias
 from pydantic_ai import CancellationToken
 
 from pydantic_deep._messages.half_characters import join_halves
+from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.store import (
     QueuedRunRecord,
     RunRecord,
     SqlStore,
     StoreClosedError,
+    StoreCorruptedError,
     StoreUnavailableError,
     VersionNotFoundError,
 )
@@ -30,12 +32,15 @@ from pydantic_deep.versions import (
 from pydantic_deep_backends import BackendProtocol
 
 from ._stored_events import load_attempts, load_run_messages
-from ._turn_events import emit_turn, is_unfinished
+from ._turn_events import emit_turn
 
 _LOGGER = logging.getLogger('pydantic_deep')
 
 _PROBLEM_CHARS = 2000
 """Maximum length of the reason why a turn did not begin, in characters."""
+
+MAX_CLAIMS = 5
+"""How often a turn that cannot begin on one worker, for example because its disk is full, is claimed before it fails."""
 
 OpenBackend: TypeAlias = Callable[[str, str], BackendProtocol]
 """Returns the backend of a conversation, by its account and its id."""
@@ -87,16 +92,26 @@ class QueuedTurn:
             options = TurnOptions.load(
                 run.prompt, run.options, run_id=run.run_id, moves_head=moves_head, cancellation_token=self._token
             )
-            stream = base.stream(options)
-        except (StoreUnavailableError, StoreClosedError):
-            raise
+            stream = base.stream(options, keeps_run=True)
         except Exception as error:  # noqa: BLE001 - the base was deleted, or a file system is missing
             self.problem = describe_problem(error)
-            if isinstance(error, ApprovalsPendingError) and run.base_id is None:
-                return False  # the head has moved since the claim
+            if self._begins_later(error):
+                return False
             self._refuse(error, emit)
             return True
         return await self._emit(stream, base, emit)
+
+    def _begins_later(self, error: BaseException | None) -> bool:
+        """Return whether a turn that did not begin is tried again, here or elsewhere.
+
+        An error of the framework is the same on each worker, unless a store or disk has failed.
+        """
+        if isinstance(error, ApprovalsPendingError):
+            return self._run.base_id is None  # the head has moved since the claim
+        if isinstance(error, (StoreUnavailableError, StoreClosedError)) and not isinstance(error, StoreCorruptedError):
+            return True
+        is_final = isinstance(error, DeepAgentError) and not isinstance(error, OSError)
+        return isinstance(error, Exception) and not is_final and self._run.epoch < MAX_CLAIMS
 
     def _open_backend(self) -> BackendProtocol | None:
         if self._make_backend is None:
@@ -148,6 +163,10 @@ class QueuedTurn:
         before: Sequence[StreamEvent] | None = None,
     ) -> bool:
         run = self._run
+
+        def is_unfinished(failure: BaseException | None) -> bool:
+            return stream.is_suspended or (stream.run_id is None and self._begins_later(failure))
+
         translator = RunEvents(
             run_id=run.run_id,
             agent_name=run.agent_name,
@@ -163,12 +182,12 @@ class QueuedTurn:
             base_id='' if base is None else base.id,
             emit=emit,
             before=before,
-            ends_unfinished=False,
+            is_unfinished=is_unfinished,
         )
-        if not is_unfinished(stream, failure):
-            return True
-        self.problem = describe_problem(failure)
-        return False
+        is_over = not is_unfinished(failure)
+        if not is_over or stream.run_id is None:
+            self.problem = describe_problem(failure)
+        return is_over
 
     @property
     def _start(self) -> StartEvent:

@@ -8,7 +8,6 @@ from typing import Any, TypeAlias
 
 from pydantic_ai import AgentRunResultEvent, AgentStreamEvent
 
-from pydantic_deep.store import StoreClosedError, StoreUnavailableError
 from pydantic_deep.streaming import EXPECTED_ERRORS, RunEvents, StatusEvent, StreamEvent
 from pydantic_deep.versions import TurnStream
 
@@ -27,7 +26,7 @@ async def emit_turn(
     emit: Callable[[StreamEvent], None],
     push: Callable[[TurnEvent], None] | None = None,
     before: Sequence[StreamEvent] | None = None,
-    ends_unfinished: bool = True,
+    is_unfinished: Callable[[BaseException | None], bool] = lambda _: False,
 ) -> BaseException | None:
     """Run a turn to its end, and return the error of a failed one.
 
@@ -39,8 +38,8 @@ async def emit_turn(
         emit: Receives the translated events, the last of which is the end of the run.
         push: Receives the events of pydantic-ai.
         before: The events of a run that continues, which come first; `None` for a new run.
-        ends_unfinished: Whether a run gets an end event if it `is_unfinished`; otherwise its next attempt continues
-            the events.
+        is_unfinished: Returns, for the error of the turn, whether another attempt runs it or its rest. If so, the run
+            gets no end event: the next attempt continues the events.
 
     Raises:
         BaseException: The task was cancelled. The end of the run was emitted.
@@ -66,16 +65,10 @@ async def emit_turn(
         if not isinstance(error, EXPECTED_ERRORS):
             _LOGGER.exception('The run %s failed', run_id, exc_info=error)
     finally:
-        if not ends_unfinished and is_unfinished(stream, failure):
+        if is_unfinished(failure):
             ends = []
         if stream.conflict is not None:
             emit(StatusEvent(kind='conflict', text=str(stream.conflict)))
         for stream_event in ends:
             emit(stream_event)
     return failure
-
-
-def is_unfinished(stream: TurnStream[Any, Any], failure: BaseException | None) -> bool:
-    """Return whether another attempt can run the turn: it is suspended, or the store failed before it began."""
-    is_store_failure = isinstance(failure, (StoreUnavailableError, StoreClosedError))
-    return stream.is_suspended or (stream.run_id is None and is_store_failure)

@@ -324,6 +324,9 @@ class Worker:
                 self._retries.pop(run.run_id, None)
             else:
                 self._postpone(run.run_id)
+                if active.is_given_back:  # it may have begun meanwhile
+                    with anyio.move_on_after(STORE_SECONDS, shield=True):
+                        await self._release_attempts(run.run_id)
             await self._end_claim(run.run_id, turn.problem, is_over=is_over)
         await self._report_run(run, 'ended' if is_over else 'given_back')
 
@@ -466,15 +469,18 @@ class Worker:
         """Give up the runs that are still running, so that other workers continue them now."""
         for run_id, active in list(self._active.items()):
             active.is_given_back = True
-            released: str | None = None
-            try:
-                while (attempts := await load_attempts(self._store, run_id)) and attempts[-1].id != released:
-                    released = attempts[-1].id  # another attempt may begin meanwhile
-                    await self._release(released)
-            except StoreError as error:
-                _LOGGER.warning('The run %s is continued when this process has ended: %s', run_id, error)
+            await self._release_attempts(run_id)
             active.scope.cancel()
         await self._wait_until_idle()
+
+    async def _release_attempts(self, run_id: str) -> None:
+        released: str | None = None
+        try:
+            while (attempts := await load_attempts(self._store, run_id)) and attempts[-1].id != released:
+                released = attempts[-1].id  # another attempt may begin meanwhile
+                await self._release(released)
+        except StoreError as error:
+            _LOGGER.warning('The run %s is continued when this process has ended: %s', run_id, error)
 
     async def _wait_until_idle(self) -> None:
         while self._active:

@@ -139,6 +139,7 @@ class SqlStore(AsyncResource):
             prepared = await asyncio.to_thread(prepare, commit, now, blobs)
         else:
             prepared = prepare(commit, now)
+        self._orphaned.difference_update(run.id for run in commit.runs)  # an earlier attempt to begin them was lost
         version = commit.versions[-1] if commit.versions else None
         about = {} if version is None else {VERSION_ID: version.id, 'pydantic_deep.version.kind': version.kind}
         start = time.perf_counter()

@@ -43,6 +43,7 @@ from pydantic_deep.store import (
     Commit,
     RunEnd,
     RunRecord,
+    RunTakenOverError,
     Store,
     StoreError,
     StoreUnavailableError,
@@ -100,6 +101,8 @@ class TurnRequest(FilesRequest):
     """The answers that the crashed run has claimed."""
     pause_id: str | None = None
     """The version with the answers that the crashed run uses."""
+    keeps_run: bool = False
+    """Whether the run is suspended instead of ended if it is stopped or the store fails before it has done anything."""
     outcome: TurnOutcome = field(default_factory=TurnOutcome)
     """The outcome, filled in when the turn fails."""
 
@@ -339,14 +342,15 @@ def _needs_repair(request: TurnRequest) -> bool:
 async def _end_unbegun(session: Session[Any, Any], request: TurnRequest, run: RunRecord, error: BaseException) -> None:
     """End a run that has done nothing, so that it is not recovered; if the store refuses this, mark the run orphaned.
 
-    A run that resumes a crashed one is also marked orphaned if it was stopped or the store failed, so that it is
-    recovered again.
+    A run that resumes a crashed one, or is to be kept, is also marked orphaned if it was stopped or the store failed, so
+    that it is recovered.
     """
     is_over = False
-    if request.attempt_of is None or (isinstance(error, Exception) and not isinstance(error, FAILED)):
+    is_kept = request.keeps_run or request.attempt_of is not None
+    if not is_kept or (isinstance(error, Exception) and not isinstance(error, FAILED)):
         with anyio.CancelScope(shield=True), suppress(StoreError):  # the error that ends the turn is the one to raise
-            with suppress(ValueError):  # the commit of the run failed: the store has no such run
-                await session.store.commit(Commit(ends=[RunEnd(run_id=run.id, state='failed')]))
+            with suppress(RunTakenOverError):  # or the commit of the run failed, and the store has no such run
+                await session.store.commit(Commit(fence=run.id, ends=[RunEnd(run_id=run.id, state='failed')]))
             is_over = True
     if not is_over:
         session.store.mark_orphaned(run.id)

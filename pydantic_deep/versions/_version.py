@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, Self
 
 from pydantic_ai import CancellationToken
@@ -227,9 +227,15 @@ class AgentVersion(VersionContent[DepsT, OutputT]):
         record = await run_turn(self._session, self._request(options))
         return await load_handle(self._session, record, self.backend)
 
-    def stream(self, options: TurnOptions) -> TurnStream[DepsT, OutputT]:
-        """Stream a turn from this version: `advance_stream` if the options have a prompt, else `resume_stream`."""
-        return TurnStream(self._session, self._request(options))
+    def stream(self, options: TurnOptions, *, keeps_run: bool = False) -> TurnStream[DepsT, OutputT]:
+        """Stream a turn from this version: `advance_stream` if the options have a prompt, else `resume_stream`.
+
+        Args:
+            options: The input and options of the turn.
+            keeps_run: Whether the run is suspended, to be resumed, if it is stopped or the store fails when it is stored
+                and has done nothing. By default, it ends as failed.
+        """
+        return TurnStream(self._session, replace(self._request(options), keeps_run=keeps_run))
 
     def _request(self, options: TurnOptions) -> TurnRequest:
         check_object('options', options, TurnOptions, 'To run a turn with a prompt, call `advance(prompt)`.')

@@ -5,16 +5,29 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
-from pydantic_deep import Deny, StateBackend
+from pydantic_deep import Approve, Deny, StateBackend
 from pydantic_deep.dispatch import Worker, load_attempts, submit
-from pydantic_deep.store import Commit, QueuedRunRecord, StoreUnavailableError, VersionFilter
+from pydantic_deep.dispatch._queued_turn import MAX_CLAIMS
+from pydantic_deep.errors import UploadNotFoundError
+from pydantic_deep.store import (
+    ApprovalRecord,
+    Commit,
+    Committed,
+    QueuedRunRecord,
+    StoreCorruptedError,
+    StoreUnavailableError,
+    UnknownCommitError,
+    VersionFilter,
+)
 from pydantic_deep.streaming import (
     EndEvent,
     ErrorEvent,
@@ -156,9 +169,166 @@ async def test_turn_that_cannot_begin_ends_whatever_its_error_contains(url: str)
     assert done.problem == 'ValueError: a\\0b\\udc80'
 
 
-async def refused(store: Store, world: World, run: QueuedRunRecord) -> str:
+def fail_to_open(error: Exception, count: int) -> Callable[[str, str], StateBackend]:
+    """Return a function that opens files after it has failed this number of times."""
+    errors = [error] * count
+
+    def open_backend(account: str, conversation_id: str) -> StateBackend:
+        if errors:
+            raise errors.pop()
+        return StateBackend()
+
+    return open_backend
+
+
+@pytest.mark.parametrize('error', [OSError(28, 'No space left on device'), sqlite3.OperationalError('disk I/O error')])
+async def test_turn_that_cannot_begin_on_one_worker_is_tried_by_others(url: str, error: Exception) -> None:
+    world = World(url, answers(a=['End.']))
+    async with process(url) as store, process(url) as other:
+        conversation = await begin(world, store)
+        run = await ask(conversation, store, 'a')
+        agents = {'agent': world.agent(store)}
+        await Worker(agents, store, make_backend=fail_to_open(error, 1)).execute(run.run_id)
+        waiting = await store.queue.get(run.run_id)
+        assert waiting is not None
+        assert (waiting.state, waiting.worker, waiting.problem) == ('queued', None, f'{type(error).__name__}: {error}')
+        async with working(world, other, make_backend=fail_to_open(error, 0)):
+            (done,) = await ended(store.queue, run)
+        assert (done.epoch, done.problem, (await conversation.head()).output) == (2, None, 'End.')
+    assert world.asked == ['a 0']
+
+
+@pytest.mark.parametrize('error', [OSError('The disk failed.'), StoreCorruptedError('asset', None, 'lost')])
+async def test_turn_that_cannot_begin_anywhere_fails_after_some_claims(url: str, error: Exception) -> None:
+    world = World(url, SCRIPT)
+    async with process(url) as store:
+        run = await ask(await begin(world, store), store, 'a')
+        problem = await refused(store, world, run, make_backend=fail_to_open(error, 100))
+        done = await store.queue.get(run.run_id)
+        assert done is not None
+        assert (problem, done.epoch) == (f'{type(error).__name__}: {error}', MAX_CLAIMS)
+    assert world.asked == []
+
+
+async def test_error_after_the_files_were_opened_fails_a_turn_with_its_reason(url: str) -> None:
+    """The turn is ready, and nothing of it is stored."""
+    world = World(url, SCRIPT)
+    async with process(url) as store:
+        agent, error = world.agent(store), UploadNotFoundError('a.csv')
+
+        def fail() -> Any:
+            raise error
+
+        agent._session.make_deps = fail
+        run = await ask(await begin(world, store), store, 'a')
+        worker = Worker({'agent': agent}, store)
+        await worker.execute(run.run_id)
+        (done,) = await ended(store.queue, run)
+        assert (done.epoch, done.problem) == (1, f'UploadNotFoundError: {error}')
+
+
+async def test_turn_that_is_given_back_while_it_begins_is_continued(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker stops while the run is being stored, and its process lives on."""
+    world, is_storing, may_store = World(url, answers(a=['End.'])), anyio.Event(), anyio.Event()
+    async with process(url) as store, process(url) as other:
+        conversation = await begin(world, store)
+        run = await ask(conversation, store, 'a')
+        commit = store.commit
+
+        async def commit_late(new: Commit) -> Committed:
+            is_storing.set()
+            await may_store.wait()
+            return await commit(new)
+
+        monkeypatch.setattr(store, 'commit', commit_late)
+        async with working(world, store, drain_seconds=0) as worker:
+            await is_storing.wait()
+            worker.stop()
+            await until(lambda: worker._active[run.run_id].scope.cancel_called)
+            may_store.set()
+        assert [attempt.state for attempt in await load_attempts(store, run.run_id)] == ['running']
+        async with working(world, other):
+            (done,) = await ended(store.queue, run)
+        assert (done.problem, (await conversation.head()).output) == (None, 'End.')
+    assert world.asked == ['a 0']
+
+
+async def test_turn_whose_begin_is_stored_without_an_answer_is_continued(
+    url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    world, errors = World(url, answers(a=['End.'])), iter([UnknownCommitError('lost')])
+    async with process(url) as store:
+        conversation = await begin(world, store)
+        run = await ask(conversation, store, 'a')
+        commit = store.commit
+
+        async def commit_without_answer(new: Commit) -> Committed:
+            committed = await commit(new)
+            for error in errors:
+                raise error
+            return committed
+
+        monkeypatch.setattr(store, 'commit', commit_without_answer)
+        async with working(world, store):
+            (done,) = await ended(store.queue, run)
+        assert (done.problem, (await conversation.head()).output) == (None, 'End.')
+    assert world.asked == ['a 0']
+
+
+async def test_turn_that_begins_again_after_an_unknown_commit_has_its_process(
+    url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing was stored, so that the run begins with the same id, and nobody may take it over."""
+    world, errors = World(url, answers(a=[tool_call('pay', key='a'), 'End.'])), iter([UnknownCommitError('lost')])
+    world.may_pay.clear()
+    async with process(url) as store:
+        conversation = await begin(world, store)
+        run = await ask(conversation, store, 'a')
+        commit = store.commit
+
+        async def lose_commit(new: Commit) -> Committed:
+            for error in errors:
+                raise error
+            return await commit(new)
+
+        monkeypatch.setattr(store, 'commit', lose_commit)
+        async with working(world, store):
+            await until(lambda: bool(world.asked))
+            assert await store.orphans() == []
+            world.may_pay.set()
+            await ended(store.queue, run)
+        assert (await conversation.head()).output == 'End.'
+    assert world.ran == ['pay a']
+
+
+async def test_resumption_continues_if_its_answers_could_not_be_claimed(
+    url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(url, answers(a=[tool_call('send', key='a'), 'End.']), options={'interrupt_on': {'send': True}})
+    errors = iter([StoreUnavailableError('The server is gone.')])
+    async with process(url) as store:
+        conversation = await begin(world, store)
+        async with working(world, store):
+            await ended(store.queue, await ask(conversation, store, 'a'))
+            (pending,) = (await conversation.head()).pending
+            claim = store.claim_approvals
+
+            async def fail(version_id: str, run_id: str) -> list[ApprovalRecord]:
+                for error in errors:
+                    raise error
+                return await claim(version_id, run_id)
+
+            monkeypatch.setattr(store, 'claim_approvals', fail)
+            (done,) = await ended(
+                store.queue, await submit(conversation, TurnOptions(answers={pending.id: Approve()}), store)
+            )
+        assert (done.problem, (await conversation.head()).output) == (None, 'End.')
+    assert world.ran == ['send a']
+
+
+async def refused(store: Store, world: World, run: QueuedRunRecord, **options: Any) -> str:
     """Expect that a run ends without a record of it, and return why."""
-    async with working(world, store):
+    async with working(world, store, **options):
         (done,) = await ended(store.queue, run)
     assert await load_attempts(store, run.run_id) == []
     start, error, end = await events_of(store.queue, run)

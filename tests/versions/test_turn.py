@@ -219,6 +219,26 @@ async def test_run_that_cannot_start_leaves_no_running_run(make: MakeAgent, stor
     assert (await root.advance('go')).output == 'fine'
 
 
+async def test_run_that_was_taken_over_before_it_has_done_anything_is_not_ended(
+    make: MakeAgent, store: SpyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process was stopped for a while. The rest of the run belongs to another one."""
+    agent = make('fine')
+    root = await agent.create()
+    commit = store.commit
+
+    async def commit_and_lose(new: Commit) -> Committed:
+        committed = await commit(new)
+        for run in new.runs:
+            assert await store.release_run(run.id)
+        return committed
+
+    monkeypatch.setattr(store, 'commit', commit_and_lose)
+    with pytest.raises(UserError):
+        await root.advance('go', model='nobody:nothing')
+    assert [run.state for run in await store.runs()] == ['running']
+
+
 async def test_branch_name_can_be_used_once(make: MakeAgent, store: SpyStore):
     agent = make('one', 'two', 'three')
     root = await agent.create()
