@@ -12,7 +12,7 @@ from typing import TypeAlias
 import anyio
 from pydantic import BaseModel
 
-from pydantic_deep.repository import Delete, Range, RowExistsError, RowNotFoundError, SqlRepository
+from pydantic_deep.repository import Range, RowExistsError, RowNotFoundError, SqlRepository
 from pydantic_deep.server.http._errors import ServerError
 from pydantic_deep.store import SqlStore, new_id
 
@@ -195,8 +195,9 @@ class Repetitions:
         """Remove claims that have expired, once in a while."""
         now = time.time()
         if now >= self._next_prune:
-            expired = await claims.list({'expires_at': Range(lt=now)}, limit=1000)
-            await claims.apply([Delete(claim.id) for claim in expired.items])
+            expired = await claims.list({'expires_at': Range(lt=now)})
+            for claim in expired.items:
+                await _replace(claims, claim, None)  # unless another request has replaced it now
             self._next_prune = now + PRUNE_SECONDS * (expired.cursor is None)
 
     def _prune(self) -> None:

@@ -171,8 +171,6 @@ class Webhooks:
             unknown = next((event for event in events if event not in EVENT_TYPES), None)
             problem = 'There are no events.' if unknown is None else f'There is no event {unknown!r}.'
             raise InvalidWebhookError(f'{problem} Name at least one of {", ".join(EVENT_TYPES)}.')
-        if await self.hooks.count({'owner': owner}) >= MAX_WEBHOOKS:
-            raise InvalidWebhookError(f'There are {MAX_WEBHOOKS} webhooks, and no more are possible. Remove one.')
         id = new_id()
         secret = secret_of(self.key, id)
         hook = Webhook(
@@ -186,6 +184,9 @@ class Webhooks:
             created_at=self.clock(),
         )
         await self.hooks.create(hook)
+        if await self.hooks.count({'owner': owner}) > MAX_WEBHOOKS:  # counted afterwards, with concurrent ones
+            await self.remove(hook)
+            raise InvalidWebhookError(f'There are {MAX_WEBHOOKS} webhooks, and no more are possible. Remove one.')
         return hook, secret
 
     async def list(self, owner: str | None = None) -> list[Webhook]:

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import anyio
 import pytest
@@ -14,7 +15,7 @@ from pydantic_ai.messages import ModelMessage, UserPromptPart
 from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep import create_deep_agent
-from pydantic_deep.repository import SqlRepository
+from pydantic_deep.repository import Page, SqlRepository
 from pydantic_deep.server import AnyAgent, ServerSettings
 from pydantic_deep.server.http._errors import ServerError
 from pydantic_deep.server.runs import _repetitions
@@ -333,6 +334,25 @@ async def test_request_joins_its_run_for_a_minute(doors: Doors, monkeypatch: pyt
     again = await doors.repetitions(1).start('ada', 'analyst', IDENTITY, partial(doors.begin, 1))
 
     assert joined.id == first.id != again.id
+
+
+async def test_claim_that_is_replaced_while_expired_ones_are_removed_stays(
+    doors: Doors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time()
+    expired = RequestClaim(id='old', content='content', run_id=new_id(), claimed_at=now, expires_at=now - 1)
+    replaced = expired.model_copy(update={'run_id': new_id(), 'expires_at': now + 60})
+    await doors.claims.create(expired)
+    find = doors.claims.list
+
+    async def find_before_replacement(*arguments: Any, **options: Any) -> Page[RequestClaim]:
+        page = await find(*arguments, **options)
+        await doors.claims.upsert(replaced)
+        return page
+
+    monkeypatch.setattr(doors.claims, 'list', find_before_replacement)
+    await doors.repetitions(0).start('ada', 'analyst', IDENTITY, partial(doors.begin, 0))
+    assert await doors.claims.get('old') == replaced
 
 
 async def test_requests_that_cannot_be_joined_any_more_are_removed(doors: Doors) -> None:

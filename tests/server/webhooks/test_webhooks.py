@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
+import anyio
 import pytest
 
 from pydantic_deep.errors import ValidationError
 from pydantic_deep.repository import RowNotFoundError
 from pydantic_deep.server import InvalidWebhookError, Webhooks
+from pydantic_deep.server.webhooks._webhooks import MAX_WEBHOOKS
 
 pytestmark = pytest.mark.anyio
 
@@ -40,6 +43,18 @@ async def test_webhook_of_another_owner_is_not_found(webhooks: Webhooks):
     assert await webhooks.get(hook.id) == await webhooks.get(hook.id, 'ada') == hook
     with pytest.raises(RowNotFoundError):
         await webhooks.get(hook.id, 'bob')
+
+
+async def test_concurrent_creations_respect_the_limit(webhooks: Webhooks):
+    async def create() -> None:
+        with suppress(InvalidWebhookError):
+            await webhooks.create(owner='ada', url='https://example.com/')
+
+    async with anyio.create_task_group() as group:
+        for _ in range(MAX_WEBHOOKS + 10):
+            group.start_soon(create)
+    assert len(await webhooks.list('ada')) <= MAX_WEBHOOKS
+    await webhooks.create(owner='bob', url='https://example.com/')
 
 
 async def test_test_of_a_removed_webhook_leaves_nothing(webhooks: Webhooks):
