@@ -38,7 +38,7 @@ from pydantic_deep.streaming import (
     ToolCallDeltaEvent,
     ToolResultEvent,
 )
-from pydantic_deep.versions import TurnOptions
+from pydantic_deep.versions import ConversationDirectories, TurnOptions
 from pydantic_deep_backends import LocalBackend
 from tests.dispatch.conftest import Store, answers, ask, begin, crash, ended, events_of, process, until, working
 from tests.versions.recovery.crashes import World, begins, nth, tool_call
@@ -167,6 +167,38 @@ async def test_turn_that_cannot_begin_ends_whatever_its_error_contains(url: str)
         async with working(world, store, make_backend=fail):
             (done,) = await ended(store.queue, run)
     assert done.problem == 'ValueError: a\\0b\\udc80'
+
+
+async def test_turn_that_continues_in_a_directory_with_older_files_says_so(
+    url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It works on a view, and its version has its files. The directory gets them before the next turn."""
+    script = answers(
+        a=['End.'], b=[tool_call('draft'), 'End.'], c=[tool_call('draft'), tool_call('look', key='c'), 'End.']
+    )
+    world, old, new = (
+        World(url, script),
+        ConversationDirectories(tmp_path / 'old'),
+        ConversationDirectories(tmp_path / 'new'),
+    )
+    async with process(url) as store:
+        conversation = await begin(world, store)
+        for prompt, directories in (('a', old), ('b', new)):
+            async with working(world, store, make_backend=directories):
+                await ended(store.queue, await ask(conversation, store, prompt))
+        run = await ask(conversation, store, 'c')
+        await crash(
+            world, nth(lambda commit: any(version.kind == 'step' for version in commit.versions), 2), make_backend=new
+        )
+        async with working(world, store, make_backend=old):
+            await ended(store.queue, run)
+            (log,) = [record.getMessage() for record in caplog.records if 'continues on a view' in record.message]
+            assert f'The run {run.run_id} continues on a view of the files of version ' in log
+            assert str(tmp_path / 'old') in log
+            draft = tmp_path / 'old' / conversation.id / 'draft.txt'
+            assert not draft.exists()
+            await ended(store.queue, await ask(conversation, store, 'a'))
+        assert draft.read_bytes() == b'half'
 
 
 def fail_to_open(error: Exception, count: int) -> Callable[[str, str], StateBackend]:

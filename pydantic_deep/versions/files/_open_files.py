@@ -112,12 +112,15 @@ async def open_files(trees: TreeStore, request: FilesRequest) -> OpenFiles | Non
     )
     try:
         claimed = await _take(claim, request)
+        if claimed is None:
+            _log_view(request, claim)
         request_in_place = request if claimed is None else replace(request, base=claimed)
         return await _open_claimed(trees, request_in_place, backend, None if claimed is None else claim)
     except (WorkspaceReplacedError, ReadOnlyError) as error:
         await claim.release(base.id)
         if isinstance(error, WorkspaceReplacedError) and request.attempt_of is None:
             raise
+        _log_view(request, claim)
         return await _open_claimed(trees, request, backend, None)  # the store has the work of the crashed process
     except BaseException:
         await claim.release(base.id)
@@ -179,6 +182,16 @@ async def _take(claim: DirectoryClaim, request: FilesRequest) -> VersionRecord |
         if request.attempt_of is None:
             raise
         return None  # the store has the work of the crashed process, which is resumed in a view
+
+
+def _log_view(request: FilesRequest, claim: DirectoryClaim) -> None:
+    """Report that the rest of a crashed run does not change the directory that people look at."""
+    if request.attempt_of is not None:
+        _LOGGER.warning(
+            'The run %s continues on a view of the files of version %s: %s does not have them, or another run works '
+            'there. The version that the turn ends with has its files.',
+            *(request.attempt_of, request.base.id, claim.workspace),
+        )
 
 
 async def _abandoned_edit(claim: DirectoryClaim, base: VersionRecord) -> VersionRecord | None:
