@@ -7,7 +7,7 @@ import math
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
@@ -84,6 +84,16 @@ class _Active:
     token: CancellationToken = field(default_factory=CancellationToken)
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     is_given_back: bool = False
+
+
+class _Retry(NamedTuple):
+    """A run that could not be executed here."""
+
+    attempts: int
+    until: float
+    """When it is tried again."""
+    is_cancelled: bool
+    """Whether it was cancelled before that."""
 
 
 class _Missing:
@@ -173,7 +183,7 @@ class Worker:
         self._missing_workers = _Missing()
         self._missing_owners = _Missing()
         self._next_prune = 0.0
-        self._retries: dict[str, tuple[int, float]] = {}
+        self._retries: dict[str, _Retry] = {}
         self._moved_on: set[str] = set()
 
     def __repr__(self) -> str:
@@ -323,7 +333,7 @@ class Worker:
             if is_over:
                 self._retries.pop(run.run_id, None)
             else:
-                self._postpone(run.run_id)
+                self._postpone(run.run_id, is_cancelled=run.cancelled_at is not None)
                 if active.is_given_back:  # it may have begun meanwhile
                     with anyio.move_on_after(STORE_SECONDS, shield=True):
                         await self._release_attempts(run.run_id)
@@ -343,15 +353,20 @@ class Worker:
                     return
             await anyio.sleep(ORPHAN_SECONDS)
 
-    def _postpone(self, run_id: str) -> None:
-        count, _ = self._retries.get(run_id, (0, 0))
+    def _postpone(self, run_id: str, *, is_cancelled: bool = False) -> None:
+        count = self._retries[run_id].attempts if run_id in self._retries else 0
         delay = RETRY_SECONDS[min(count, len(RETRY_SECONDS) - 1)]
-        self._retries[run_id] = count + 1, anyio.current_time() + delay
+        self._retries[run_id] = _Retry(count + 1, anyio.current_time() + delay, is_cancelled)
 
     def _held(self) -> set[str]:
         """Return the runs that are not to be started now: they are active, or postponed."""
         now = anyio.current_time()
-        return self._active.keys() | {run_id for run_id, (_, until) in self._retries.items() if until > now}
+        return self._active.keys() | {run_id for run_id, retry in self._retries.items() if retry.until > now}
+
+    def _is_cancelled_since(self, run_id: str) -> bool:
+        """Return whether a cancelled run was postponed before it was cancelled: it ends now."""
+        retry = self._retries.get(run_id)
+        return run_id not in self._active and retry is not None and not retry.is_cancelled
 
     @property
     def _free(self) -> int:
@@ -371,6 +386,7 @@ class Worker:
         dead = self._missing_workers.confirm(await self._queue.dead_workers())
         held = self._held()
         runs = await self._queue.ready(self._agents, workers=dead, limit=max(0, self._free) + len(held))
+        held -= {run.run_id for run in runs if run.cancelled_at is not None and self._is_cancelled_since(run.run_id)}
         for run in [run for run in runs if run.run_id not in held][: max(0, self._free)]:
             self._start(run.run_id, partial(self.execute, run.run_id))
 
@@ -449,7 +465,7 @@ class Worker:
     async def _report(self) -> None:
         """Report running runs, and remove the records of old ones."""
         now = anyio.current_time()
-        self._retries = {id: retry for id, retry in self._retries.items() if retry[1] > now - _FORGET_SECONDS}
+        self._retries = {id: retry for id, retry in self._retries.items() if retry.until > now - _FORGET_SECONDS}
         if self._active:
             await self._queue.beat()
         if now >= self._next_prune and await self._queue.prune(self._retention_seconds) < _PRUNED:

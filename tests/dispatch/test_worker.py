@@ -534,10 +534,10 @@ async def test_run_that_cannot_be_continued_is_retried_with_growing_delays(
         postponed: list[int] = []
         postpone = worker._postpone
 
-        def note(run_id: str) -> None:
+        def note(run_id: str, *, is_cancelled: bool) -> None:
             before = anyio.current_time()
-            postpone(run_id)
-            postponed.append(int((worker._retries[run_id][1] - before) / delays[0]))
+            postpone(run_id, is_cancelled=is_cancelled)
+            postponed.append(int((worker._retries[run_id].until - before) / delays[0]))
 
         monkeypatch.setattr(worker, '_postpone', note)
         async with anyio.create_task_group() as group:
@@ -548,6 +548,28 @@ async def test_run_that_cannot_be_continued_is_retried_with_growing_delays(
     assert postponed == [1, 2, 3, 3]
     assert 'The disk of the files is missing.' in caplog.text
     assert world.ran == ['send a', 'send b']
+
+
+async def test_postponed_run_that_is_cancelled_ends_at_once(
+    url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr('pydantic_deep.dispatch._worker.RETRY_SECONDS', (1000.0,))
+
+    def fail(account: str, conversation_id: str) -> StateBackend:
+        raise OSError('The disk failed.')
+
+    world = World(url, answers(**sends('a')))
+    async with process(url) as store, process(url) as door, working(world, store, make_backend=fail):
+        run = await ask(await begin(world, store), store, 'a')
+
+        async def is_postponed() -> bool:
+            known = await store.queue.get(run.run_id)
+            return known is not None and known.problem is not None
+
+        await until(is_postponed)
+        await door.queue.request_cancel(run.run_id)
+        (done,) = await ended(store.queue, run)
+        assert (done.problem, done.epoch) == ('It was cancelled before it began.', 2)
 
 
 async def test_postponed_runs_do_not_hide_others(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
