@@ -160,7 +160,7 @@ class Store(Protocol):
         ...
 
     def mark_orphaned(self, run_id: str) -> None:
-        """Treat a run of this process as an orphan until it is claimed, because its end could not be written.
+        """Treat a run of this process as an orphan until it is claimed or begins, because its end could not be written.
 
         Nothing is written: other processes see a live run until this store is closed.
         """

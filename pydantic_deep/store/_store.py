@@ -139,12 +139,17 @@ class SqlStore(AsyncResource):
             prepared = await asyncio.to_thread(prepare, commit, now, blobs)
         else:
             prepared = prepare(commit, now)
-        self._orphaned.difference_update(run.id for run in commit.runs)  # an earlier attempt to begin them was lost
+        marked = self._orphaned & {run.id for run in commit.runs}
         version = commit.versions[-1] if commit.versions else None
         about = {} if version is None else {VERSION_ID: version.id, 'pydantic_deep.version.kind': version.kind}
         start = time.perf_counter()
-        with open_span('store commit', about):
-            committed, conflict = await self._engine.write(partial(commit_operation, prepared, self.owner, now))
+        self._orphaned -= marked  # an earlier commit that was to begin them is lost
+        try:
+            with open_span('store commit', about):
+                committed, conflict = await self._engine.write(partial(commit_operation, prepared, self.owner, now))
+        except BaseException:
+            self._orphaned |= marked  # they exist already
+            raise
         if conflict is not None:
             raise conflict
         for listener in self.commit_listeners:

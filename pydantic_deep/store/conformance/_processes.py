@@ -115,6 +115,16 @@ class ProcessRules(StoreRules):
         assert await ours.orphans() == []
         assert await ours.claim_run(orphaned.id) is False
 
+    async def test_run_marked_orphaned_before_it_begins_has_its_process(self, store: Store) -> None:
+        run = sample_run('c')
+        store.mark_orphaned(run.id)
+        await store.commit(Commit(runs=[run]))
+        assert await store.orphans() == []
+        store.mark_orphaned(run.id)
+        with pytest.raises(ValueError, match='exists already'):
+            await store.commit(Commit(runs=[run]))
+        assert [orphan.id for orphan in await store.orphans()] == [run.id]
+
     async def test_directory_is_free_after_its_run_ends(self, store: Store) -> None:
         run = sample_run('c')
         await store.commit(Commit(runs=[run], workspaces=[WorkspaceRecord('{}', None, run.id)]))
