@@ -448,7 +448,8 @@ class Worker:
         try:
             if kind == 'ended':
                 attempts = await load_attempts(self._store, run_id)
-                state = attempts[-1].state if attempts else 'failed'
+                is_cancelled = isinstance(run, QueuedRunRecord) and run.cancelled_at is not None
+                state = attempts[-1].state if attempts else 'interrupted' if is_cancelled else 'failed'
                 kind = 'given_back' if state == 'running' else kind
             self._on_event(
                 WorkerEvent(

@@ -26,4 +26,4 @@ class WorkerEvent:
     conversation_id: str
     """Its conversation."""
     state: RunState
-    """Its state now; `failed` if it ended before it began."""
+    """Its state now; `failed` if it could not begin, `interrupted` if it was cancelled before."""

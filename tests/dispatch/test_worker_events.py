@@ -107,6 +107,16 @@ async def test_run_that_cannot_begin_ends_as_failed(store: SqlStore) -> None:
     assert events.shown == ['began running', 'ended failed']
 
 
+async def test_run_that_is_cancelled_before_it_begins_ends_as_interrupted(store: SqlStore) -> None:
+    run = await submit(await agent(store).create(), TurnOptions(prompt='Hi'), store)
+    assert await store.queue.claim(run.run_id) is not None
+    await store.queue.request_cancel(run.run_id)
+    await store.queue.release(run.run_id)
+    events = Events()
+    await Worker({'analyst': agent(store)}, store, on_event=events).execute(run.run_id)
+    assert events.shown == ['resumed running', 'ended interrupted']
+
+
 async def test_worker_that_stops_gives_runs_back_and_the_next_one_resumes_them(store: SqlStore) -> None:
     await submit(await agent(store).create(), TurnOptions(prompt='Hi'), store)
     async with working(wait_forever) as events:
