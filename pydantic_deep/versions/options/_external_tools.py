@@ -6,6 +6,7 @@ Each call is a pending approval that accepts `Respond` with the result, or `Deny
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -32,6 +33,11 @@ class ExternalTools(AbstractCapability[Any]):
         """Return the tools of the agent with the external ones."""
         return _WithExternalTools(toolset, ExternalToolset[Any]([*self.tools]))
 
+    async def prepare_output_tools(self, ctx: RunContext[Any], tool_defs: list[ToolDefinition]) -> list[ToolDefinition]:
+        """Refuse external tools with the names of the tools by which the model writes its output."""
+        _refuse_taken({tool.name for tool in tool_defs} & {tool.name for tool in self.tools})
+        return tool_defs
+
     def get_model_settings(self) -> Callable[[RunContext[Any]], ModelSettings] | None:
         """Return the forced choice. pydantic-ai accepts one only from a callable, as a run must be able to end."""
         return self._forced_choice if self.choice else None
@@ -46,12 +52,15 @@ class _WithExternalTools(WrapperToolset[Any]):
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         own, external = await super().get_tools(ctx), await self.external.get_tools(ctx)
-        taken = sorted(own.keys() & external.keys())
-        if taken:
-            raise TurnOptionError(
-                'external_tools', f'the agent itself has tools with these names: {", ".join(taken)}. Rename yours.'
-            )
+        _refuse_taken(own.keys() & external.keys())
         return {**own, **external}
+
+
+def _refuse_taken(names: AbstractSet[str]) -> None:
+    if names:
+        raise TurnOptionError(
+            'external_tools', f'the agent itself has tools with these names: {", ".join(sorted(names))}. Rename yours.'
+        )
 
 
 def check_external_tools(tools: Sequence[ToolDefinition], choice: Sequence[str]) -> None:

@@ -77,11 +77,15 @@ async def test_results_of_several_external_calls_are_stored_one_by_one(make: Mak
     assert [part.content for part in parts if part.tool_name == 'weather'] == ['hot', 'cold']
 
 
-async def test_external_tool_with_the_name_of_an_own_tool_is_refused(make: MakeAgent):
+@pytest.mark.parametrize(
+    ('name', 'schema'), [('ls', None), ('final_result', {'type': 'object'})], ids=['function', 'output']
+)
+async def test_external_tool_with_the_name_of_an_own_tool_is_refused(make: MakeAgent, name: str, schema: Any):
+    """The tool by which the model writes an output is one of the agent, too."""
     root = await make('Never.').create()
 
-    with pytest.raises(TurnOptionError, match='the agent itself has tools with these names: ls'):
-        await root.run(TurnOptions(prompt='a', external_tools=[ToolDefinition(name='ls')]))
+    with pytest.raises(TurnOptionError, match=f'the agent itself has tools with these names: {name}. Rename yours'):
+        await root.run(TurnOptions(prompt='a', external_tools=[ToolDefinition(name=name)], output_schema=schema))
 
 
 @pytest.mark.parametrize(
