@@ -145,7 +145,13 @@ def _message_of(error: BaseException) -> str:
         return 'The run was cancelled. Completed work is preserved.'
     if not isinstance(error, EXPECTED_ERRORS):
         return _unexpected(type(error).__name__)
-    message = _provider_message(error) if isinstance(error, ModelHTTPError) else str(error)
+    match error:
+        case ModelHTTPError():
+            message = _provider_message(error)
+        case UnexpectedModelBehavior():
+            message = error.message  # without the body of the answer, which `str` appends
+        case _:
+            message = str(error)
     line = ' '.join(without_keys(message).split())
     return line if len(line) <= MAX_CHARS else f'{line[: MAX_CHARS - 1]}…'
 

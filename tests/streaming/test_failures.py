@@ -86,6 +86,12 @@ def test_cancelled_run_is_interrupted_and_any_other_error_is_failed(error: BaseE
     assert (end.status, end.finish_reason) == (status, 'error')
 
 
+@pytest.mark.parametrize('kind', [ContentFilterError, UnexpectedModelBehavior])
+def test_body_of_an_answer_is_not_part_of_the_message(kind: type[UnexpectedModelBehavior]) -> None:
+    """pydantic-ai appends the body to the text of the error. It may contain thoughts and names of the provider."""
+    assert describe_failure(kind('Refused.', body='{"thought": "private"}')).message == 'Refused.'
+
+
 @pytest.mark.parametrize(
     'said',
     [
