@@ -15,6 +15,10 @@ import httpx2
 TIMEOUT_SECONDS: Final = 15
 """Maximum duration of a request, with the lookup of its host; Standard Webhooks recommends 15 to 30."""
 
+_UNICAST: Final = IPv6Network('2000::/3')
+"""The IPv6 addresses of the public internet (RFC 4291). Outside of it are others that reach private hosts, such as
+site-local ones, and those that a network translates to IPv4 by a prefix of its own (RFC 8215)."""
+
 _NAT64: Final = IPv6Network('64:ff9b::/96')
 """Addresses that stand for an IPv4 address in their last 32 bits (RFC 6052)."""
 
@@ -39,6 +43,8 @@ def is_public(address: IPv4Address | IPv6Address) -> bool:
             return is_public(IPv4Address(int(address) & 0xFFFF_FFFF))
         if (inner := address.ipv4_mapped or address.sixtofour) is not None:
             return is_public(inner)
+        if address not in _UNICAST:
+            return False
     return address.is_global and not address.is_multicast
 
 
