@@ -40,8 +40,6 @@ class EditorPrompt:
     """The texts and links as they are, and each embedded text in a block with its address."""
     images: Sequence[BinaryContent]
     """The images, in their order."""
-    command: str | None
-    """The text, if it may be a command: it is the only block and starts with a slash."""
 
 
 def parse_prompt(blocks: Sequence[Block]) -> EditorPrompt:
@@ -69,8 +67,7 @@ def parse_prompt(blocks: Sequence[Block]) -> EditorPrompt:
     text = ''.join(texts).strip()
     if not text:
         raise InvalidPromptError('The prompt has no text. Write what the agent shall do.')
-    is_command = len(blocks) == 1 and text.startswith('/')
-    return EditorPrompt(text=text, images=images, command=text if is_command else None)
+    return EditorPrompt(text=text, images=images)
 
 
 def _image(data: str, media_type: str, name: str) -> BinaryContent:

@@ -31,7 +31,7 @@ from pydantic_deep.cli.approvals._policy import CallAnswer
 from pydantic_deep.cli.approvals._prompter import ApprovalPrompter
 from pydantic_deep.cli.chat._conversation_verbs import CONVERSATION_VERBS
 from pydantic_deep.cli.chat._session import ChatScreen, ChatSession
-from pydantic_deep.cli.chat._verbs import VerbTable
+from pydantic_deep.cli.chat._verbs import VerbTable, split_command
 from pydantic_deep.cli.chat._version_verbs import VERSION_VERBS
 from pydantic_deep.cli.render._event_lines import WORKED_ON_COPY
 from pydantic_deep.cli.render._ids import short_id
@@ -115,6 +115,7 @@ class EditorSession(ChatSession):
         self._outbox, self._inbox = anyio.create_memory_object_stream[Update | anyio.Event](float('inf'))
         self._translator = UpdateTranslator(places=Places(directory=conversation.settings.directory))
         self._always_allowed: set[Repeat] = set()
+        self._images: Sequence[BinaryContent] = ()
         self._question: PendingApproval | None = None
         self._given: dict[str, CallAnswer] = {}
         self._cancellation: Cancellation | None = None
@@ -239,6 +240,11 @@ class EditorSession(ChatSession):
             self._cancellation = None
             self._idle.set()
 
+    async def prompt(self, text: str, *, plan: bool | None = None) -> None:
+        """Run a turn with the prompt of a command, and the images beside it. Files are attached by the editor."""
+        images, self._images = self._images, ()
+        await self.send(text, images, plan=plan)
+
     async def send(self, text: str, images: Sequence[BinaryContent] = (), *, plan: bool | None = None) -> None:
         """Run a turn in the mode of the session, which `/plan` switches, or answer the pending question."""
         question, self._question = self._question, None
@@ -288,14 +294,17 @@ class EditorSession(ChatSession):
         return self._cancellation
 
     async def _handle_prompt(self, prompt: EditorPrompt) -> None:
-        name = '' if prompt.command is None else prompt.command[1:].partition(' ')[0]
+        name, _ = split_command(prompt.text)
         if self.verbs.find(name) is None and name not in await self._skills():
             await self.send(prompt.text, prompt.images)
             return
+        self._images = prompt.images
         try:
             await self.run_verb(prompt.text)
         except DeepAgentError as error:
             self.warn(str(error))
+        if self._images:
+            self.warn('The command has run no prompt, so the images were not sent.')
 
     async def _skills(self) -> dict[str, str]:
         """Return the descriptions of the skills by name. `/skills` reports an invalid directory."""

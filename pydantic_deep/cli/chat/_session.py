@@ -34,7 +34,7 @@ from pydantic_deep.skills import SkillNotFoundError
 
 from ._attachments import attach
 from ._shell import run_command
-from ._verbs import ChatEndedError, VerbTable, WrongVerbError
+from ._verbs import ChatEndedError, VerbTable, WrongVerbError, split_command
 
 T = TypeVar('T')
 
@@ -259,7 +259,7 @@ class ChatSession:
         Raises:
             WrongVerbError: The verb has other arguments, or cannot be used now.
         """
-        name, _, rest = line[1:].partition(' ')
+        name, rest = split_command(line)
         verb = self.verbs.find(name)
         if verb is not None:
             await verb.run(self, verb.parse(rest))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Literal, TypeAlias, TypeVar
+from typing import Final, Generic, Literal, TypeAlias, TypeVar
 
 from pydantic_deep.errors import DeepAgentError
 
@@ -20,6 +21,10 @@ HELP_COLUMNS = 24
 
 HELP_WIDTH = 80
 """Maximum length of a line of the help."""
+
+
+_COMMAND: Final = re.compile(r'/([^\s\[]*)\s*(.*)', re.DOTALL)
+"""A command. Editors may add a link to its name without a space: `/review[@poem.txt](file:///poem.txt)`."""
 
 
 class WrongVerbError(DeepAgentError):
@@ -65,6 +70,12 @@ class Verb(Generic[ChatT]):
         if not required <= len(words) <= len(names):
             raise WrongVerbError(f'Usage: {self.usage}')
         return [word.strip() for word in words]
+
+
+def split_command(line: str) -> tuple[str, str]:
+    """Return the name in a line that starts with a slash, and the text after it; empty ones for any other line."""
+    found = _COMMAND.fullmatch(line)
+    return ('', '') if found is None else (found[1], found[2])
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,9 @@ WRITE_TWICE = call('write_file', path='/twice.txt', content='two\n')
 EDIT = call('edit_file', path='/poem.txt', old_string='violet', new_string='lily')
 READ = call('read_file', path='poem.txt', offset=2)
 PIXEL = base64.b64encode(b'\x89PNG\r\n\x1a\n').decode()
+IMAGE = image_block(PIXEL, 'image/png')
+LINK = resource_link_block('poem.txt', 'file:///poem.txt')
+EMBEDDED = resource_block(embedded_text_resource('file:///a.py', '@decorator\n'))
 
 
 def shown(editor: FakeEditor, work: Path) -> list[dict[str, Any]]:
@@ -703,6 +706,40 @@ async def test_the_command_plan_switches_the_mode(connect: Connect, work: Path) 
         assert [update.current_mode_id for update in editor.of_kind('current_mode_update')] == ['plan']
         assert editor.text() == 'I may not.'
     assert not (work / 'new.txt').exists()
+
+
+@pytest.mark.parametrize(
+    ('blocks', 'text'),
+    [
+        ([text_block('/plan Fix '), LINK], 'Fix [@poem.txt](file:///poem.txt)'),
+        ([text_block('/plan'), LINK], '[@poem.txt](file:///poem.txt)'),
+        ([text_block('/plan'), EMBEDDED], '<file path="file:///a.py">\n@decorator\n\n</file>'),
+        ([text_block('/plan\nFix.')], 'Fix.'),
+        ([IMAGE, text_block('/plan Fix.')], 'Fix.'),
+    ],
+    ids=['link', 'link at once', 'embedded', 'line', 'image'],
+)
+async def test_a_command_may_be_accompanied_by_other_content(
+    connect: Connect, work: Path, blocks: list[Any], text: str
+) -> None:
+    """Whatever is beside the command belongs to its prompt, as the protocol allows. No text is read as a mention."""
+    model = ScriptedModel(WRITE, 'I may not.')
+    async with connect(model) as editor:
+        session = await editor.open(work)
+        await editor.connection.prompt(session_id=session, prompt=blocks)
+        assert [update.current_mode_id for update in editor.of_kind('current_mode_update')] == ['plan']
+        assert editor.text() == 'I may not.'
+    assert not (work / 'new.txt').exists()
+    [sent] = contents(model)
+    assert text in [getattr(item, 'content', item) for item in sent]
+    assert any(isinstance(item, BinaryContent) for item in sent) == (IMAGE in blocks)
+
+
+async def test_images_beside_a_command_without_a_prompt_are_not_sent(connect: Connect, work: Path) -> None:
+    async with connect(ScriptedModel()) as editor:
+        session = await editor.open(work)
+        await editor.connection.prompt(session_id=session, prompt=[text_block('/todos'), IMAGE])
+        assert 'The command has run no prompt, so the images were not sent.' in editor.text()
 
 
 async def test_the_command_plan_in_the_mode_plan_switches_nothing(connect: Connect, work: Path) -> None:
