@@ -26,6 +26,9 @@ from ._dialogue_threads import find_version
 _ALL = 10_000
 """An upper bound for the number of approvals of a version."""
 
+NOT_TOGETHER = 'All decisions and results of a request must belong to one response.'
+"""The message for answers to calls of different responses."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Resumption:
@@ -39,15 +42,25 @@ class Resumption:
     """The run that already has these answers: the client has lost the response, and repeats the request."""
 
 
-async def resume_with_results(
-    access: Access, agent_name: str, dialogue: Dialogue, *, session_id: str | None
+async def resume_with_answers(
+    access: Access, agent_name: str, dialogue: Dialogue, *, session_id: str | None, decided: ServedVersion | None
 ) -> Resumption | None:
-    """Return the turn that the results of a request continue; `None` if their calls are unknown here.
+    """Return the turn that the results and decisions of a request continue; `None` if the results are of unknown calls.
+
+    Args:
+        access: The access of the caller.
+        agent_name: The agent that the request names.
+        dialogue: The parsed request, with a result or a decision.
+        session_id: The client's own session id.
+        decided: The version of the decisions; `None` if there are none.
 
     Raises:
-        ServerError: A result belongs to a call that requires an approval, or a decision to another response.
+        ServerError: A call of the client has no result or two, a result belongs to a call that requires an approval, or a
+            decision to another response.
     """
-    version = await _paused_version(access, agent_name, dialogue, session_id=session_id)
+    version = decided
+    if dialogue.results:
+        version = await _paused_version(access, agent_name, dialogue, session_id=session_id)
     if version is None:
         return None
     names = {tool.name for tool in await version.external_tools()}
@@ -55,6 +68,8 @@ async def resume_with_results(
     answers = _decisions_on(records, dialogue.decisions)
     parts: list[ToolReturnPart] = []
     for result in dialogue.results:
+        if result.id in answers:
+            raise ServerError('invalid', f'The call {result.id} has two answers. Send one for each call.')
         record = next((each for each in records if each.id not in answers and _is_answer(result, each)), None)
         if record is None:
             return None
@@ -75,7 +90,7 @@ async def resume_with_results(
         )
     if dialogue.prompt:
         return Resumption(version=await with_results(access, version, parts), answers={})
-    run = await run_of_answers(access, answered, answers)
+    run = await _run_of_answers(access, answered, answers)
     if run is None and not dialogue.decisions and any(record.status != 'pending' for record in answered):
         version = await version.clone()
     return Resumption(version=version, answers={each.pending_id: answers[each.id] for each in answered}, run=run)
@@ -104,7 +119,7 @@ def is_client_call(record: ApprovalRecord, names: set[str]) -> bool:
     return record.tool_name in names and record.path == '[]'
 
 
-async def run_of_answers(
+async def _run_of_answers(
     access: Access, records: Sequence[ApprovalRecord], answers: Mapping[str, Decision]
 ) -> ServerRun | None:
     """Return the run that these answers, keyed by the ids of the approvals, already resumed."""
@@ -132,7 +147,7 @@ async def _paused_version(
 def _decisions_on(records: Sequence[ApprovalRecord], decisions: Mapping[str, Decision]) -> dict[str, Decision]:
     unknown = decisions.keys() - {record.id for record in records}
     if unknown:
-        raise ServerError('invalid', 'All decisions and results of a request must belong to one response.')
+        raise ServerError('invalid', NOT_TOGETHER)
     return dict(decisions)
 
 

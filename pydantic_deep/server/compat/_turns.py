@@ -38,7 +38,7 @@ from pydantic_deep.streaming import (
 from pydantic_deep.versions import AgentVersion, TurnOptions
 
 from ._client_events import ClientEvent, client_events, parse_texts, run_events
-from ._client_results import refuse_prompt_if_pending, resume_with_results, run_of_answers
+from ._client_results import NOT_TOGETHER, refuse_prompt_if_pending, resume_with_answers
 from ._client_tools import ClientCall, parse_args
 from ._dialogue import Dialogue, prompt_of, text_of, to_model_messages
 from ._dialogue_threads import find_version, has_new_instructions, store_thread
@@ -229,19 +229,17 @@ async def start_turn(
         tool_choice=dialogue.tools.choice,
         output_schema=dialogue.output_schema,
     )
-    resumed = (
-        await resume_with_results(access, agent_name, dialogue, session_id=session_id) if dialogue.results else None
-    )
-    run = None if resumed is None else resumed.run
+    run, resumed = None, None
+    if dialogue.results or approvals:
+        decided = next((approval.version for approval in approvals.values()), None)
+        resumed = await resume_with_answers(access, agent_name, dialogue, session_id=session_id, decided=decided)
     if resumed is not None:
+        run = resumed.run
         version = resumed.version
         prompt = prompt_of(new) if new else None
         options = replace(options, answers=resumed.answers, prompt=prompt)
     elif approvals:
-        records = [approval.record for approval in approvals.values()]
-        run = await run_of_answers(access, records, dialogue.decisions)
-        version = next(iter(approvals.values())).version
-        options = replace(options, answers={each.pending_id: dialogue.decisions[each.id] for each in records})
+        raise ServerError('invalid', NOT_TOGETHER)
     else:
         if continuation is None:
             continuation = await _continuation(access, agent_name, dialogue, session_id)

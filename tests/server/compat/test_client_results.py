@@ -97,6 +97,27 @@ async def test_a_call_without_a_result_is_named_and_stays_pending(client: Any) -
     assert f'These calls have no result: {asked[1]["id"]}.' in told
 
 
+async def test_a_decision_is_not_enough_beside_a_call_without_a_result(client: Any) -> None:
+    first = user(text('Rome and write'))
+    weather, approval = await ask(client, first)
+    said = {'role': 'assistant', 'content': [weather, approval]}
+    told = await ask(client, first, said, user(result(approval['id'], 'approve')), status=400)
+    both = user(result(approval['id'], 'approve'), result(weather['id']))
+
+    assert told == f'These calls have no result: {weather["id"]}. Send a result for each call of the answer.'
+    assert 'hot (success)' in (await ask(client, first, said, both))[0]['text']
+
+
+async def test_a_call_has_one_result(client: Any) -> None:
+    first = user(text('Rome'))
+    asked = await ask(client, first)
+    said = {'role': 'assistant', 'content': asked}
+    id = asked[0]['id']
+    told = await ask(client, first, said, user(result(id), result(id, 'cold')), status=400)
+
+    assert told == f'The call {id} has two answers. Send one for each call.'
+
+
 async def test_results_of_unknown_calls_are_part_of_a_new_history(client: Any, served: Any) -> None:
     """A call is unknown if it belongs to another agent, or to no response of this server."""
     first = user(text('Rome'))
@@ -139,7 +160,11 @@ async def test_decision_and_result_must_belong_to_one_response(client: Any) -> N
     said: dict[str, Any] = {'role': 'assistant', 'content': [*asked, *pending]}
     told = await ask(client, first, said, user(result(asked[0]['id']), result(pending[0]['id'], 'approve')), status=400)
 
-    assert told == 'All decisions and results of a request must belong to one response.'
+    said['content'][0] = {'type': 'tool_use', 'id': 'toolu_1', 'name': 'weather', 'input': {}}
+    answers = user(result('toolu_1'), result(pending[0]['id'], 'approve'))
+    unknown = await ask(client, first, said, answers, status=400)
+
+    assert [told, unknown] == 2 * ['All decisions and results of a request must belong to one response.']
 
 
 async def test_results_are_used_again_on_a_branch_when_their_run_is_forgotten(client: Any, served: Any) -> None:
