@@ -18,8 +18,8 @@ from pydantic_deep.views import Run
 
 from ._shapes import RunResult
 
-Report: TypeAlias = Callable[[float, str], Awaitable[None]]
-"""Sends progress, which increases, with a message."""
+Report: TypeAlias = Callable[[str], Awaitable[None]]
+"""Sends progress with a message."""
 
 POLL_SECONDS = 0.5
 """The interval in which the store is read for a run that this process has no log of."""
@@ -67,15 +67,14 @@ async def _wait(run: ServerRun, report: Report | None, keepalive_seconds: float)
 
 async def _report_calls(run: ServerRun, report: Report, keepalive_seconds: float) -> None:
     """Report each tool call, and that the run is alive while there is none."""
-    progress, message = 0, 'The run has started.'
+    message = 'The run has started.'
     with suppress(LogDiscardedError):  # another process continues the run from its beginning
         async for batch in run.log.batches(idle_seconds=keepalive_seconds):
             events = [decode_entry(entry) for _, entry in batch if entry[0] == EventGroup.function_calls]
             calls = [' > '.join((*event.path, event.name)) for event in events if isinstance(event, ToolCallEvent)]
             news = calls if batch else [message]
             for message in news:
-                progress += 1
-                await report(progress, message)
+                await report(message)
 
 
 def run_result(access: Access, run: Run) -> RunResult:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import itertools
 import logging
 from functools import partial
 from typing import Any, TypeAlias
@@ -74,13 +75,14 @@ async def _call_tool(
     tool = TOOLS.get(params.name)
     if tool is None:
         raise MCPError(INVALID_PARAMS, f'There is no such tool. Tools: {", ".join(TOOLS)}.')
+    progress = itertools.count(1)  # it increases across all runs that the call waits for
     has_token = context.meta is not None and context.meta.get('progress_token') is not None
     call = Call(
         access=access,
         session=context.session,
         params=params,
         request_id=context.request_id,
-        report=(lambda at, message: context.session.report_progress(at, None, message)) if has_token else None,
+        report=(lambda message: context.session.report_progress(next(progress), None, message)) if has_token else None,
     )
     try:
         result = await _execute(tool, call)

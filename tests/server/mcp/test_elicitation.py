@@ -77,6 +77,19 @@ async def test_each_pending_call_has_a_form(connect: Connect, mode: Mode) -> Non
     assert [file['path'] for file in files] == ['/a.txt']
 
 
+async def test_progress_increases_across_the_runs_of_a_call(connect: Connect) -> None:
+    """A call that shows a form waits for two runs. Their progress belongs to one request."""
+    received: list[float] = []
+
+    async def note(progress: float, total: float | None, message: str | None) -> None:
+        received.append(progress)
+
+    async with connect(mode='legacy', elicitation_callback=Person(filled('approve'))) as client:
+        task = {'prompt': '/a.txt=a', 'agent': 'asker'}
+        result_of(await client.call_tool('run', task, progress_callback=note))
+    assert received == [1, 2]
+
+
 @MODES
 @pytest.mark.parametrize(
     'answer', [ElicitResult(action='decline'), ElicitResult(action='cancel'), ElicitResult(action='accept', content={})]
