@@ -17,6 +17,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_deep._checks import CREATE_AGENT, check_name, check_names, check_object, check_seconds, check_store
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.store import (
+    BranchExistsError,
     Commit,
     GarbageReport,
     HeadMove,
@@ -138,12 +139,12 @@ class VersionedAgent(Generic[DepsT, OutputT]):
             UnfinishedCheckoutError: A checkout into the directory was interrupted.
         """
         check_names(name=name, model=model, conversation_id=conversation_id)
-        if conversation_id is not None and await self.store.conversation(conversation_id) is not None:
-            message = (
-                f'There is a conversation {conversation_id!r} already. Omit the id, or continue that conversation.'
-            )
-            raise ValidationError('conversation_id', message)
         id = conversation_id or new_id()
+        taken = ValidationError(
+            'conversation_id', f'There is a conversation {id!r} already. Omit the id, or continue that conversation.'
+        )
+        if conversation_id is not None and await self.store.conversation(id) is not None:
+            raise taken
         branch = first_branch(id)
         initial_deps = deps if deps is not None else self._session.make_deps()
         root = root_version(self.name, branch)._replace(
@@ -171,17 +172,19 @@ class VersionedAgent(Generic[DepsT, OutputT]):
                 nodes = {**dict(Tree().nodes()), **new.nodes}
                 described = with_omitted(describe_backend(backend), new.omitted)
                 root = root._replace(tree=new.tree, backend=described)
-        await self.store.commit(
-            Commit(
-                assets=assets,
-                nodes=nodes,
-                conversations=[new_conversation(id, self.name)],
-                branches=[branch],
-                versions=[root],
-                heads=[HeadMove(conversation_id=id, expected_id=None, version_id=root.id)],
-                workspaces=await _workspaces_of(self.store, root, backend),
-            )
+        commit = Commit(
+            assets=assets,
+            nodes=nodes,
+            conversations=[new_conversation(id, self.name)],
+            branches=[branch],
+            versions=[root],
+            heads=[HeadMove(conversation_id=id, expected_id=None, version_id=root.id)],
+            workspaces=await _workspaces_of(self.store, root, backend),
         )
+        try:
+            await self.store.commit(commit)
+        except BranchExistsError:  # another process has created it meanwhile
+            raise taken from None
         return await load_handle(self._session, await self.store.version(root.id), backend)
 
     async def load(self, id: str, *, backend: BackendProtocol | None = None) -> AgentVersion[DepsT, OutputT]:

@@ -239,6 +239,21 @@ async def test_conversation_id_can_be_chosen(make: MakeAgent):
     assert await agent.count() == 1
 
 
+async def test_conversation_id_that_another_process_chooses_meanwhile_is_taken(
+    make: MakeAgent, monkeypatch: pytest.MonkeyPatch
+):
+    agent = make()
+    await agent.create(conversation_id='ticket-7')
+
+    async def find_nothing(id: str) -> None:
+        return None
+
+    monkeypatch.setattr(agent.store, 'conversation', find_nothing)
+    with pytest.raises(ValidationError, match="There is a conversation 'ticket-7' already"):
+        await agent.create(conversation_id='ticket-7')
+    assert await agent.count() == 1
+
+
 async def test_any_string_is_accepted_as_a_model(make: MakeAgent):
     """000-04: A model is a plain string; there are constants for known ones, and any other string is accepted."""
     agent = make()

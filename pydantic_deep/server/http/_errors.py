@@ -31,6 +31,7 @@ from pydantic_deep.store import (
     StoreClosedError,
     StoreUnavailableError,
     UnfinishedCheckoutError,
+    VersionConflictError,
     VersionNotFoundError,
 )
 from pydantic_deep.versions import WorkspaceReplacedError
@@ -339,7 +340,7 @@ _REFUSALS: Mapping[type[Exception], Callable[[Any], ServerError]] = {
     **dict.fromkeys((InvalidCursorError, InvalidQuestionError), _invalid),
     ValidationError: lambda error: ServerError('invalid', str(error), facts={'field': error.field}),
     ApprovalChangedError: lambda error: ServerError('conflict', str(error), facts={'digest': error.digest}),
-    **dict.fromkeys((ApprovalAnsweredError, ScanLimitError), _conflict),
+    **dict.fromkeys((ApprovalAnsweredError, ScanLimitError, VersionConflictError), _conflict),
     UnfinishedCheckoutError: lambda error: ServerError(
         'conflict',
         'A checkout into the directory of this agent was interrupted. The operator of the server must repeat it.',

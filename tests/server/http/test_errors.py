@@ -13,6 +13,7 @@ from pydantic_deep.store import (
     ApprovalAnsweredError,
     StoreUnavailableError,
     UnfinishedCheckoutError,
+    VersionConflictError,
     VersionNotFoundError,
 )
 from pydantic_deep.versions import WorkspaceReplacedError
@@ -43,6 +44,7 @@ async def test_unparsable_body_is_refused(make_client: MakeClient) -> None:
         (ApprovalAnsweredError('a', 'approved', 'bob', None), 409, 'conflict'),
         (UnfinishedCheckoutError('{"id":"/srv/secret"}', 'v'), 409, 'conflict'),
         (WorkspaceReplacedError('{"id":"/srv/secret"}', 'v', ['/hunter2']), 409, 'conflict'),
+        (VersionConflictError('a', 'b'), 409, 'conflict'),
         (ScanLimitError('entries', 2_000_000, 'Use a smaller directory.'), 409, 'conflict'),
         (ServerError('conflict', 'A run works.', facts={'run_id': 'r'}), 409, 'conflict'),
         (RuntimeError('hunter2'), 500, 'failed'),
