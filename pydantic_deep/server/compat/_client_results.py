@@ -8,16 +8,17 @@ prompt, continue on a branch.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
-from pydantic_ai.messages import ModelRequest, ToolReturnPart
+from pydantic_ai.messages import ModelRequest
 
 from pydantic_deep.approvals import Decision
 from pydantic_deep.server.access._ownership import Access, ServedVersion
 from pydantic_deep.server.http._errors import ServerError
 from pydantic_deep.server.runs._server_run import ServerRun
-from pydantic_deep.store import ApprovalRecord
-from pydantic_deep.versions import InboxItem
+from pydantic_deep.store import ApprovalAnsweredError, ApprovalRecord, VersionConflictError
+from pydantic_deep.versions import ApprovalInbox, InboxItem
 
 from ._client_tools import ClientResult
 from ._dialogue import Dialogue
@@ -66,7 +67,7 @@ async def resume_with_answers(
     names = {tool.name for tool in await version.external_tools()}
     records = await access.state.store.approvals(status=None, version_id=version.id, limit=_ALL)
     answers = _decisions_on(records, dialogue.decisions)
-    parts: list[ToolReturnPart] = []
+    results: dict[str, ClientResult] = {}
     for result in dialogue.results:
         if result.id in answers:
             raise ServerError('invalid', f'The call {result.id} has two answers. Send one for each call.')
@@ -80,7 +81,7 @@ async def resume_with_answers(
                 '`approval_required`.',
             )
         answers[record.id] = result.decision
-        parts.append(result.part(record.tool_name, record.pending_id))
+        results[record.pending_id] = result
     answered = [record for record in records if record.id in answers]
     missing = [each for each in records if each.status == 'pending' and each not in answered]
     ids = [each.id for each in missing if is_client_call(each, names)]
@@ -89,7 +90,7 @@ async def resume_with_answers(
             'invalid', f'These calls have no result: {", ".join(ids)}. Send a result for each call of the answer.'
         )
     if dialogue.prompt:
-        return Resumption(version=await with_results(access, version, parts), answers={})
+        return Resumption(version=await with_results(access, version, results), answers={})
     run = await _run_of_answers(access, answered, answers)
     if run is None and not dialogue.decisions and any(record.status != 'pending' for record in answered):
         version = await version.clone()
@@ -155,13 +156,30 @@ def _is_answer(result: ClientResult, record: ApprovalRecord) -> bool:
     return record.tool_name == result.name if result.id is None else record.id == result.id
 
 
-async def with_results(access: Access, version: ServedVersion, parts: Sequence[ToolReturnPart]) -> ServedVersion:
-    """Return a child of a paused version with the results in its messages, so that a prompt can follow.
+async def with_results(access: Access, version: ServedVersion, results: Mapping[str, ClientResult]) -> ServedVersion:
+    """Return a child of a paused version with results in its messages, so that a prompt can follow. Their calls are not
+    pending any more.
+
+    Args:
+        access: The access of the caller.
+        version: The paused version.
+        results: The results, keyed by the `pending_id` of their calls.
 
     Raises:
         ServerError: Too many runs are active, so that the turn would be refused after the head has moved.
     """
     await access.state.runs.check_capacity(access.caller.account)
-    conversation = await access.state.store.conversation(version.conversation_id)
+    store = access.state.store
+    conversation = await store.conversation(version.conversation_id)
     is_head = conversation is not None and conversation.head_id == version.id
-    return await version.with_messages([*await version.messages(), ModelRequest(parts=parts)], moves_head=is_head)
+    records = await store.approvals(status=None, version_id=version.id, limit=_ALL)
+    by_pending = {record.pending_id: record for record in records}
+    parts = [result.part(by_pending[id].tool_name, id) for id, result in results.items()]
+    try:
+        child = await version.with_messages([*await version.messages(), ModelRequest(parts=parts)], moves_head=is_head)
+    except VersionConflictError as error:  # another request has continued the version meanwhile
+        child = await access.version(error.yours)
+    for id, result in results.items():
+        with suppress(ApprovalAnsweredError):  # by an earlier branch
+            await ApprovalInbox(store).answer(by_pending[id].id, result.decision, by=access.owner)
+    return child

@@ -14,8 +14,9 @@ from typing import Literal, TypeAlias, TypedDict
 
 from pydantic import JsonValue, TypeAdapter
 from pydantic_ai import BinaryContent
-from pydantic_ai.messages import ModelResponse, TextPart, UserContent, UserPromptPart
+from pydantic_ai.messages import ModelResponse, TextPart, ToolReturnPart, UserContent, UserPromptPart
 
+from pydantic_deep._messages.call_ids import unescape_call_id
 from pydantic_deep.approvals import Decision, Deny, Respond
 from pydantic_deep.dispatch import load_run_messages
 from pydantic_deep.server._agents import ServedAgent
@@ -112,9 +113,8 @@ async def input_items(access: Access, own: OwnResponse) -> list[JsonValue]:
         places = (None if stored is None else stored.last, own.run.queued)
         data = next((place.prompt for place in places if place is not None and place.prompt is not None), None)
         prompt = None if data is None else _prompts().validate_json(data)
-    if prompt is not None:
-        items.append(_message_item(f'msg_{own.row.id.removeprefix(RESPONSE)}_input', 'user', _parts(prompt)))
     if stored is not None and stored.base_id is not None:
+        items += await _results_before_prompt(access, own.run.agent, stored.base_id)
         attempts = {attempt.id for attempt in stored.attempts}
         records = await access.state.store.approvals(status=None, version_id=stored.base_id, limit=_ALL)
         answered = [record for record in records if record.resumed_by in attempts]
@@ -122,7 +122,27 @@ async def input_items(access: Access, own: OwnResponse) -> list[JsonValue]:
             base = await own.run.agent.load(stored.base_id)
             names = {tool.name for tool in await base.external_tools()}
             items += [_answer_item(record, names) for record in answered]
+    if prompt is not None:
+        items.append(_message_item(f'msg_{own.row.id.removeprefix(RESPONSE)}_input', 'user', _parts(prompt)))
     return items
+
+
+async def _results_before_prompt(access: Access, agent: ServedAgent, base_id: str) -> list[JsonValue]:
+    """Return the results that a request contained beside its prompt. They are in a version of their own (`with_results`)."""
+    try:
+        base = await agent.load(base_id)
+    except VersionNotFoundError:
+        return []
+    if base.record.kind != 'edit' or base.record.parent_id is None:
+        return []
+    records = await access.state.store.approvals(status=None, version_id=base.record.parent_id, limit=_ALL)
+    ids = {unescape_call_id(record.pending_id): record.id for record in records}
+    returned = [part for part in (await base.messages())[-1].parts if isinstance(part, ToolReturnPart)]
+    return [
+        _output_item(ids[part.tool_call_id], part.model_response_str(wrap_if_error=False))
+        for part in returned
+        if part.tool_call_id in ids
+    ]
 
 
 async def _prompt_of(agent: ServedAgent, run: StoredRun, version_id: str) -> Prompt | None:
@@ -298,20 +318,23 @@ def _answer_item(record: ApprovalRecord, names: set[str]) -> JsonValue:
     """Return the item that answered a pending call: the result of a function of the client, or a decision."""
     decision = InboxItem.from_record(record).decision
     if is_client_call(record, names):
-        content = decision.content if isinstance(decision, Respond) else _reason_of(decision)
-        return {
-            'id': f'fco_{record.id}',
-            'type': 'function_call_output',
-            'status': 'completed',
-            'call_id': record.id,
-            'output': content if isinstance(content, str) else json.dumps(content, ensure_ascii=False),
-        }
+        return _output_item(record.id, decision.content if isinstance(decision, Respond) else _reason_of(decision))
     return {
         'id': f'mcpa_{record.id}',
         'type': 'mcp_approval_response',
         'approval_request_id': APPROVAL + record.id,
         'approve': not isinstance(decision, Deny),
         'reason': _reason_of(decision),
+    }
+
+
+def _output_item(call_id: str, content: JsonValue) -> JsonValue:
+    return {
+        'id': f'fco_{call_id}',
+        'type': 'function_call_output',
+        'status': 'completed',
+        'call_id': call_id,
+        'output': content if isinstance(content, str) else json.dumps(content, ensure_ascii=False),
     }
 
 

@@ -79,7 +79,7 @@ async def start_thread_run(
     if head is not None and dialogue.results:
         results = await _external_results(access, head, dialogue.results)
         if dialogue.prompt and len(results) == len(head.pending):
-            version = await with_results(access, head, [result.part(call.tool, call.id) for call, result in results])
+            version = await with_results(access, head, {call.id: result for call, result in results})
         elif not dialogue.prompt:
             answers = {**answers, **{call.id: result.decision for call, result in results}}
     if not answers and not dialogue.prompt:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import anyio
 import pytest
 from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo
@@ -72,6 +73,9 @@ async def test_result_may_be_followed_by_a_prompt(client: Any, served: Any) -> N
     told = await ask(client, first, {'role': 'assistant', 'content': asked}, user(result(asked[0]['id']), text('And?')))
 
     assert told[0]['text'] == 'hot (success), And?'
+    assert [(each.status, each.decided_by) for each in await served.store.approvals(status=None)] == [
+        ('responded', 'ada')
+    ]
     (conversation,) = await served.store.conversations()
     head = await served.state.agents['analyst'].load(conversation.head_id)
     assert (head.state, head.output) == ('complete', 'hot (success), And?')
@@ -106,6 +110,40 @@ async def test_a_decision_is_not_enough_beside_a_call_without_a_result(client: A
 
     assert told == f'These calls have no result: {weather["id"]}. Send a result for each call of the answer.'
     assert 'hot (success)' in (await ask(client, first, said, both))[0]['text']
+
+
+async def test_other_results_before_a_prompt_are_a_branch(client: Any, served: Any) -> None:
+    """The inbox keeps the first result, and each branch has its own."""
+    first = user(text('Rome'))
+    asked = await ask(client, first)
+    said = {'role': 'assistant', 'content': asked}
+    id = asked[0]['id']
+    told = [await ask(client, first, said, user(result(id, words), text('And?'))) for words in ('hot', 'cold')]
+    alone = await ask(client, first, said, user(result(id, 'cold')))
+
+    assert [each[0]['text'] for each in (*told, alone)] == [
+        'hot (success), And?',
+        'cold (success), And?',
+        'cold (success)',
+    ]
+    assert [each.status for each in await served.store.approvals(status=None)] == ['responded', 'responded']
+
+
+async def test_results_and_prompts_at_the_same_time_are_branches(client: Any, served: Any) -> None:
+    first = user(text('Rome'))
+    asked = await ask(client, first)
+    said = {'role': 'assistant', 'content': asked}
+    told: set[str] = set()
+
+    async def follow_up(word: str) -> None:
+        answers = await ask(client, first, said, user(result(asked[0]['id']), text(word)))
+        told.add(answers[0]['text'])
+
+    async with anyio.create_task_group() as group:
+        for word in 'abc':
+            group.start_soon(follow_up, word)
+    assert told == {'hot (success), a', 'hot (success), b', 'hot (success), c'}
+    assert len(await served.store.conversations()) == 1
 
 
 async def test_a_call_has_one_result(client: Any) -> None:

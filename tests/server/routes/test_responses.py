@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from types import NoneType
@@ -388,6 +389,26 @@ async def test_the_client_runs_its_functions(ada: AsyncOpenAI, is_streamed: bool
     assert [(item.type, getattr(item, 'call_id', None), getattr(item, 'output', None)) for item in items] == [
         ('function_call_output', each['call_id'], each['output']) for each in outputs
     ]
+
+
+async def test_outputs_before_a_prompt_are_input_items(ada: AsyncOpenAI) -> None:
+    """A request with outputs and a prompt has both among its items, also after the response with the calls is deleted."""
+    responses: Any = ada.responses
+    conversation = await ada.conversations.create()
+    options: Any = {'model': 'writer', 'tools': [WEATHER], 'conversation': conversation.id}
+    made = await responses.create(input='weather', **options)
+    calls = [item.call_id for item in made.output if item.type == 'function_call']
+    outputs: list[Any] = [{'type': 'function_call_output', 'call_id': id, 'output': 'hot'} for id in calls]
+    done = await responses.create(input=[*outputs, {'role': 'user', 'content': 'And?'}], **options)
+    items = (await responses.input_items.list(done.id, order='asc')).data
+    assert [getattr(item, 'call_id', item.type) for item in items] == [*calls, 'message']
+    listed = (await ada.conversations.items.list(conversation.id, order='asc')).data
+    assert [item.type for item in listed] == [
+        *('message', 'message', 'function_call', 'function_call'),
+        *('function_call_output', 'function_call_output', 'message', 'message'),
+    ]
+    await responses.delete(made.id)
+    assert (await responses.input_items.list(done.id, order='asc')).data == items
 
 
 async def test_an_output_of_a_call_of_another_response_is_refused(ada: AsyncOpenAI) -> None:
@@ -822,6 +843,24 @@ async def test_two_first_responses_of_a_conversation_share_it(
     monkeypatch.setattr(_response_turns, 'load_conversation', load_stale)
     second = await ada.responses.create(model='writer', input='Two', conversation=made.id)
     assert second.output_text == 'You said: Two, after 2 messages.'
+
+
+async def test_first_responses_at_the_same_time_share_their_conversation(ada: AsyncOpenAI) -> None:
+    """Each request is answered, or refused while the run of another one is active."""
+    made = await ada.conversations.create()
+    answers: list[str] = []
+
+    async def create(prompt: str) -> None:
+        with suppress(openai.ConflictError):
+            response = await ada.responses.create(model='writer', input=prompt, conversation=made.id)
+            answers.append(response.output_text)
+
+    async with anyio.create_task_group() as group:
+        for prompt in 'abc':
+            group.start_soon(create, prompt)
+    items = (await ada.conversations.items.list(made.id)).data
+    assert answers
+    assert [item.type for item in items] == ['message'] * 2 * len(answers)
 
 
 async def test_items_after_a_deleted_response_are_listed(ada: AsyncOpenAI) -> None:
