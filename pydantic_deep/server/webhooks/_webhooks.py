@@ -43,6 +43,9 @@ MAX_WEBHOOKS = 20
 MAX_URL_CHARS = 2000
 """Maximum length of the URL of a webhook."""
 
+MAX_PORT = 65535
+"""The highest port of TCP."""
+
 
 class InvalidWebhookError(DeepAgentError, ValueError):
     """A webhook cannot be created."""
@@ -290,7 +293,7 @@ def url_problem(url: str, private_hosts: Collection[str]) -> str | None:
     host, is_private = parsed.host, parsed.host in private_hosts
     if len(url) > MAX_URL_CHARS:
         return f'The URL has {len(url)} characters. Use at most {MAX_URL_CHARS}.'
-    if not host or parsed.scheme not in ('https', 'http'):
+    if not host or parsed.scheme not in ('https', 'http') or (parsed.port or 0) > MAX_PORT:
         return f'{url!r} is not a URL of a web server. Use one like https://example.com/hook.'
     if parsed.userinfo or parsed.fragment:
         return 'The URL contains a user, a password or a fragment. Remove it; requests are signed.'

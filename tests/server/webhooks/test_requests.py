@@ -45,6 +45,7 @@ def test_public_addresses_are_public(address: str):
         ('ftp://example.com/', 'is not a URL of a web server'),
         ('https:///path', 'is not a URL of a web server'),
         ('hook', 'is not a URL of a web server'),
+        ('https://example.com:65536/', 'is not a URL of a web server'),
         ('https://example.com:port/', 'is not a URL'),
         ('https://ada:secret@example.com/', 'contains a user'),
         ('https://example.com/#part', 'contains a user, a password or a fragment'),
