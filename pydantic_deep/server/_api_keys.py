@@ -16,7 +16,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from pydantic_deep._checks import check_name, check_name_list, check_names
 from pydantic_deep.errors import ValidationError
-from pydantic_deep.repository import MemoryRepository, Repository, RowNotFoundError, SqlRepository
+from pydantic_deep.repository import Repository, RowNotFoundError, SqlRepository
 from pydantic_deep.store import SqlStore, new_id
 
 KeyScope: TypeAlias = Literal['run', 'approve', 'audit', 'admin']
@@ -95,7 +95,7 @@ class KeyRing:
     `create_api_key`, `list_api_keys` and `revoke_api_key` do one operation each.
     """
 
-    keys: SqlRepository[ApiKey] | MemoryRepository[ApiKey]
+    keys: Repository[ApiKey]
     """The keys, by id."""
     uses: Repository[KeyUse]
     """The time of the last use of each key, by the id of the key."""
@@ -196,12 +196,10 @@ class KeyRing:
             RowNotFoundError: There is no key with that id.
         """
         check_name('id', id)
-        now = self.clock()
-        key = await self.keys.update(
-            id, lambda key: key.model_copy(update={'revoked_at': now}) if key and key.revoked_at is None else key
-        )
-        if key is None:
-            raise RowNotFoundError('ApiKey', id)
+        key = await self.keys.get(id)
+        if key.revoked_at is None:
+            key = key.model_copy(update={'revoked_at': self.clock()})
+            await self.keys.upsert(key)  # nothing else replaces a key, so no change of another process is lost
         return key
 
     async def _record_use(self, id: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
-import anyio
 import pytest
 
 from pydantic_deep.errors import ValidationError
@@ -100,22 +99,6 @@ async def test_revoked_key_is_not_found(ring: KeyRing, clock: FakeClock) -> None
     clock.advance(10)
     assert (revoked.revoked_at, await ring.find(shown)) == (clock.now() - timedelta(seconds=10), None)
     assert (await ring.revoke(key.id)).revoked_at == revoked.revoked_at
-
-
-async def test_concurrent_revocations_agree_on_the_time(store: SqlStore) -> None:
-    """Two servers revoke a key. Both return the time that is stored."""
-    revoked: list[ApiKey] = []
-    async with open_keys(store) as ring:
-        key = await ring.find(await ring.create(name='laptop', scopes=['run']))
-        assert key is not None
-
-        async def revoke() -> None:
-            revoked.append(await ring.revoke(key.id))
-
-        async with anyio.create_task_group() as group:
-            group.start_soon(revoke)
-            group.start_soon(revoke)
-        assert revoked == [await ring.keys.get(key.id)] * 2
 
 
 async def test_revoking_an_unknown_key_raises(ring: KeyRing) -> None:
