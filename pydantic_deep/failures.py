@@ -46,8 +46,8 @@ class ToolFailures(AbstractCapability[object]):
     """Converts exceptions of tools into failed results with the name of the exception and its message.
 
     When a tool has used up its retries, the last error also becomes a failed result, where pydantic-ai would end the
-    run. So does a result that cannot be sent, because JSON cannot represent it. Cancellation, deferral and exceeded limits are not failures of a tool, and are raised. Each failure is logged
-    as a warning with its traceback, by the logger `pydantic_deep`.
+    run. So does a result that JSON cannot represent. Cancellation, deferral and exceeded limits are not failures of a
+    tool, and are raised. Each failure is logged as a warning with its traceback, by the logger `pydantic_deep`.
     """
 
     id: str | None = 'tool_failures'
