@@ -74,6 +74,8 @@ KINDS: Final[Mapping[str, ToolKind]] = {
     'write_file': 'edit',
     'edit_file': 'edit',
     'execute': 'execute',
+    'web_search': 'search',
+    'web_fetch': 'fetch',
     'task': 'think',
     'propose_plan': 'switch_mode',
 }
