@@ -279,10 +279,11 @@ class EditorAgent:
             raise InvalidSessionError('The agent works in one directory only. Open a session without additional ones.')
         settings, extras = await self.configure(directory)
         settings, extras = with_mcp_servers(settings, extras, mcp_servers or ())
+        terminal = EditorTerminal(client=self._client, session_id=id)
         if self.has_terminal:
             if self._capabilities is None or not self._capabilities.terminal:
                 raise InvalidSessionError('The editor has no terminals for agents. Start the agent without --terminal.')
-            extras = replace(extras, runner=EditorTerminal(client=self._client, session_id=id))
+            extras = replace(extras, runner=terminal)
         runtime = create_runtime(
             self.environment, settings, approvals=ApprovalMode.ask, own_agent=self.own_agent, extras=extras
         )
@@ -293,6 +294,7 @@ class EditorAgent:
         conversation.metadata = {**conversation.metadata, SESSION: id}
         runtime.backend.editor = open_editor_files(self._client, id, self._capabilities)
         session = EditorSession(id, conversation, self.environment, self._client, has_terminal=self.has_terminal)
+        terminal.on_created = session.show_terminal
         await self.tasks.start(session.serve)
         self._opening_sessions[id] = session
         try:

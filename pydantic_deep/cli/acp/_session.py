@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from io import StringIO
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import anyio
 from acp import helpers
@@ -17,6 +17,8 @@ from acp.schema import (
     SessionMode,
     SessionModeState,
     StopReason,
+    ToolCallProgress,
+    ToolCallStart,
     UnstructuredCommandInput,
 )
 from anyio.abc import TaskStatus
@@ -38,7 +40,7 @@ from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.cli.turn._conversation import Conversation
 from pydantic_deep.cli.turn._runner import TurnObserver, TurnReport, recover_turn, resume_turn
 from pydantic_deep.cli.turn._turn_presenter import Work
-from pydantic_deep.errors import DeepAgentError
+from pydantic_deep.errors import DeepAgentError, ValidationError
 from pydantic_deep.plan_mode import has_plan_mode
 from pydantic_deep.streaming import EndEvent, ErrorEvent, StreamEvent, ToolResultEvent, approval_of
 from pydantic_deep.versions import SuspendedRun
@@ -116,6 +118,7 @@ class EditorSession(ChatSession):
         self._translator = UpdateTranslator(places=Places(directory=conversation.settings.directory))
         self._always_allowed: set[Repeat] = set()
         self._images: Sequence[BinaryContent] = ()
+        self._commands: dict[str, object] = {}
         self._question: PendingApproval | None = None
         self._given: dict[str, CallAnswer] = {}
         self._cancellation: Cancellation | None = None
@@ -159,11 +162,11 @@ class EditorSession(ChatSession):
         """Use a mode from the next call or prompt on.
 
         Raises:
-            SessionError: There is no such mode.
+            ValidationError: There is no such mode.
         """
         known = [available.id for available in self.modes.available_modes]
         if mode not in known:
-            raise SessionError(f'There is no mode {mode!r}. Choose one of: {", ".join(known)}.')
+            raise ValidationError('mode_id', f'There is no mode {mode!r}. Choose one of: {", ".join(known)}.')
         self.mode = mode
 
     async def commands(self) -> list[AvailableCommand]:
@@ -404,8 +407,23 @@ class EditorSession(ChatSession):
             shown = fenced(text) if '\n' in text else text
             self._emit([helpers.update_agent_message_text(f'{shown}\n\n')])
 
+    def show_terminal(self, command: str, terminal_id: str) -> None:
+        """Show a terminal in the call that runs a command, so that the editor shows its output as it comes."""
+        id = next((id for id, waiting in self._commands.items() if waiting == command), None)
+        if id is not None:
+            del self._commands[id]  # another call may run the same command
+            self._emit([helpers.update_tool_call(id, content=[helpers.tool_terminal_ref(terminal_id)])])
+
     def _emit(self, updates: Iterable[Update]) -> None:
         for update in updates:
+            match update:
+                case ToolCallStart(kind='execute'):
+                    args = cast('Mapping[str, object]', update.raw_input or {})
+                    self._commands[update.tool_call_id] = args.get('command')
+                case ToolCallProgress(status='completed' | 'failed'):
+                    self._commands.pop(update.tool_call_id, None)
+                case _:
+                    pass
             self._outbox.send_nowait(update)
 
     async def _flush(self) -> None:

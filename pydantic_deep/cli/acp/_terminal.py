@@ -1,10 +1,10 @@
-"""Commands in the terminals of an editor, which shows them. They have all rights of the editor."""
+"""Commands in the terminals of an editor, which shows them in their calls. They have all rights of the editor."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -28,7 +28,7 @@ SHUTDOWN_SECONDS: Final = 5
 """How long a cancelled command waits until the editor has released its terminal."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class EditorTerminal:
     """Runs commands in terminals of an editor, for one session: a `CommandRunner`."""
 
@@ -36,6 +36,8 @@ class EditorTerminal:
     """The editor."""
     session_id: str
     """The session."""
+    on_created: Callable[[str, str], None] = lambda command, id: None
+    """Receives each command, the last argument, and the id of its terminal."""
 
     async def __call__(
         self, directory: str, arguments: Sequence[str], *, env: Mapping[str, str], timeout: float | None
@@ -53,6 +55,7 @@ class EditorTerminal:
         )
         try:
             created = await asyncio.shield(creating)  # a terminal without a known id could not be released
+            self.on_created(arguments[-1], created.terminal_id)
             return await self._result(created.terminal_id, timeout)
         except FAILURES as error:
             reason = describe_refusal(error)

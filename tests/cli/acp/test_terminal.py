@@ -36,7 +36,9 @@ async def test_a_command_runs_in_a_terminal_after_a_permission_in_every_mode(con
         await editor.prompt(session, 'Make it.')
         assert editor.commands == [['/bin/sh', '-c', 'echo made | tee made.txt; exit 3']]
         assert editor.events == ['create', 'release']
-        result = editor.of_kind('tool_call_update')[-2]
+        shown, result = editor.of_kind('tool_call_update')[-3:-1]
+        assert (shown.content[0].type, shown.content[0].terminal_id) == ('terminal', 't')
+        assert shown.tool_call_id == result.tool_call_id == editor.requests[0][0].tool_call_id
         assert result.status == 'failed'  # the exit code is not 0
         assert 'made' in result.content[0].content.text
         editor.updates.clear()
@@ -51,6 +53,22 @@ async def test_a_command_that_is_not_permitted_does_not_run(connect: Connect, wo
         editor.options = ['reject']
         await editor.prompt(session, 'Make it.')
         assert editor.commands == []
+
+
+async def test_the_terminal_of_a_command_is_shown_in_the_call_that_runs_it(connect: Connect, work: Path) -> None:
+    """A rejected call of the same command is not the one, nor is one that has ended."""
+    again = call('execute', command='echo made | tee made.txt; exit 3')
+    async with connect(ScriptedModel(MAKE, again, MAKE, 'Done.'), has_terminal=True) as editor:
+        await editor.declare(terminal=True)
+        session = await editor.open(work)
+        editor.options = ['reject', 'allow', 'allow']
+        await editor.prompt(session, 'Make it.')
+        asked = [request.tool_call_id for request, _ in editor.requests]
+        assert len(set(asked)) == 3
+        updates = editor.of_kind('tool_call_update')
+        assert [
+            update.tool_call_id for update in updates if update.content and update.content[0].type == 'terminal'
+        ] == asked[1:]
 
 
 async def test_a_cancelled_command_is_released(connect: Connect, work: Path) -> None:
