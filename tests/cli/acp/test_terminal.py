@@ -71,6 +71,18 @@ async def test_the_terminal_of_a_command_is_shown_in_the_call_that_runs_it(conne
         ] == asked[1:]
 
 
+async def test_a_command_of_another_tool_runs_in_a_terminal_too(connect: Connect, work: Path) -> None:
+    """It is shown in no call: the editor learns only from calls of `execute` which command they run."""
+    model = ScriptedModel(call('build'), 'Done.')
+    async with connect(model, own_agent='tests.cli.acp.own_agent:agent', has_terminal=True) as editor:
+        await editor.declare(terminal=True)
+        session = await editor.open(work)
+        await editor.prompt(session, 'Build it.')
+        assert editor.events == ['create', 'release']
+        [result] = editor.of_kind('tool_call_update')
+        assert 'built' in result.content[0].content.text
+
+
 async def test_a_cancelled_command_is_released(connect: Connect, work: Path) -> None:
     """Cancellation of a turn ends the command: the editor kills what it releases."""
     async with connect(ScriptedModel(MAKE, 'Next.'), has_terminal=True) as editor:
