@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import takewhile
 from typing import Any, Literal, cast
 
@@ -276,8 +277,6 @@ class Summarization(AbstractCapability[object]):
     ) -> tuple[ModelMessage, str | None]:
         """Return the message that replaces others, and the error of the summarizer if it failed."""
         written, error = await self._write(ctx, request, replaced)
-        summarizers_usage = usage_of(written.responses)
-        _count(ctx, summarizers_usage)
         earlier = find_summary(replaced)
         known = None if earlier is None else read_summary(earlier)
         goal = (known.goal if known is not None else '') or first_request(replaced)
@@ -294,7 +293,7 @@ class Summarization(AbstractCapability[object]):
             latest=latest,
             written=written.text or earlier_text,
             carried={id: item.state for id, item in carried.items() if item.state is not None},
-            usage=usage_of(replaced) + summarizers_usage,
+            usage=usage_of([*replaced, *written.responses]),
             messages=None if find_capabilities(ctx, SupportsHistory) else whole(replaced),
         )
         if written.native is not None:
@@ -315,6 +314,8 @@ class Summarization(AbstractCapability[object]):
         written = Written(
             recorders=find_capabilities(ctx, SupportsSummaryRecording),
             budgets=find_capabilities(ctx, SupportsRequestBudget),
+            admits=partial(_admits_summary, ctx),
+            count=partial(_count, ctx),
         )
         self._is_writing = True
         try:

@@ -27,7 +27,9 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 from pydantic_ai.models import KnownModelName, Model, ModelRequestContext, ModelRequestParameters, infer_model
+from pydantic_ai.usage import RunUsage
 
+from pydantic_deep._messages.summary_metadata import usage_of
 from pydantic_deep.extensions import SupportsRequestBudget, SupportsSummaryRecording, SupportsSummaryReplay
 from pydantic_deep.tokens import CHARS_PER_TOKEN
 
@@ -65,12 +67,16 @@ class Written:
     recorders: Sequence[SupportsSummaryRecording] = ()
     """Record each response immediately."""
     budgets: Sequence[SupportsRequestBudget] = ()
-    """Admit and count each request."""
+    """Count each request."""
+    admits: Callable[[], bool] = lambda: True
+    """Returns whether the limits of the run allow another request."""
+    count: Callable[[RunUsage], None] = lambda usage: None
+    """Receives the usage of each response immediately, as a summary may need several."""
 
     async def ask(self, request: ModelRequestContext, answer: Callable[[], Awaitable[ModelResponse]]) -> ModelResponse:
         """Await the response to a request, and record it."""
-        if not all(budget.admits_extra_request() for budget in self.budgets):
-            raise NoSummaryError('A budget admits no request for a summary.')
+        if not self.admits():
+            raise NoSummaryError('The limits of the run allow no request for a summary.')
         for budget in self.budgets:
             budget.count_extra_request()
         started_at, begun = time.time_ns() // 1000, time.perf_counter_ns()
@@ -80,6 +86,7 @@ class Written:
             self.failed += error.attempts
             raise
         self.responses.append(response)
+        self.count(usage_of([response]))
         duration_us = (time.perf_counter_ns() - begun) // 1000
         for recorder in self.recorders:
             await recorder.record_summary(request, response, started_at=started_at, duration_us=duration_us)

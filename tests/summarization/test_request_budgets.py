@@ -127,6 +127,35 @@ async def test_summary_does_not_exceed_the_limits_of_a_subagent(requests: int) -
     assert (summaries(child) > 0) == (requests > 3)
 
 
+class SmallModel(ScriptedModel):
+    """A summarizer that reads a transcript in several requests."""
+
+    @property
+    def context_window(self) -> int | None:
+        return 20
+
+
+@pytest.mark.parametrize('requests', range(4, 14))
+@pytest.mark.parametrize('is_subagent', [False, True])
+async def test_summary_in_several_requests_does_not_exceed_a_limit(requests: int, is_subagent: bool) -> None:
+    """Each of its requests counts at once. One that the limit does not allow ends the summary, and the run goes on."""
+    summarizer = SmallModel(then=lambda messages, info: ModelResponse([TextPart('s')]))
+    summarization = Summarization(trigger=Messages(4), keep=Messages(2), summarizer=summarizer)
+    limits = UsageLimits(request_limit=requests)
+    worker = ScriptedModel(then=working('ls', path='/'))
+    capabilities = [summarization, LoopDetection(exclude=['ls'])]
+    if is_subagent:
+        subagent = Subagent('child', 'Works.', model=worker, usage_limits=limits, capabilities=capabilities)
+        model = ScriptedModel(call('task', subagent='child', description='Work'), 'end')
+        await create_deep_agent(model, subagents=[subagent]).run('go', deps=DeepAgentDeps())
+    else:
+        agent = create_deep_agent(worker, capabilities=capabilities)
+        with pytest.raises(UsageLimitExceeded):
+            await agent.run('go', deps=DeepAgentDeps(), usage_limits=limits)
+    assert len(worker.requests) + len(summarizer.requests) == requests
+    assert (len(summarizer.requests) > 0) == (requests > 3)
+
+
 def refusing(answer: Script, *, length: int) -> Script:
     """Return a script that refuses the first request with this number of messages as too long."""
     refused: list[object] = []
@@ -146,7 +175,7 @@ async def test_request_that_is_too_long_gets_a_plain_summary_at_the_end_of_a_bud
     async with agent.run_stream_events('go') as events:
         seen = [event async for event in events if isinstance(event, HistorySummarizedEvent)]
     assert [(event.reason, event.is_plain, event.error) for event in seen] == [
-        ('overflow', True, 'NoSummaryError: A budget admits no request for a summary.')
+        ('overflow', True, 'NoSummaryError: The limits of the run allow no request for a summary.')
     ]
     assert events.result is not None
     assert events.result.output == 'report'
