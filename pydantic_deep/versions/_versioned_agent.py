@@ -140,11 +140,8 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         """
         check_names(name=name, model=model, conversation_id=conversation_id)
         id = conversation_id or new_id()
-        taken = ValidationError(
-            'conversation_id', f'There is a conversation {id!r} already. Omit the id, or continue that conversation.'
-        )
         if conversation_id is not None and await self.store.conversation(id) is not None:
-            raise taken
+            raise _taken(id)
         branch = first_branch(id)
         initial_deps = deps if deps is not None else self._session.make_deps()
         root = root_version(self.name, branch)._replace(
@@ -184,7 +181,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         try:
             await self.store.commit(commit)
         except BranchExistsError:  # another process has created it meanwhile
-            raise taken from None
+            raise _taken(id) from None
         return await load_handle(self._session, await self.store.version(root.id), backend)
 
     async def load(self, id: str, *, backend: BackendProtocol | None = None) -> AgentVersion[DepsT, OutputT]:
@@ -449,6 +446,12 @@ class VersionedAgent(Generic[DepsT, OutputT]):
             until=None if until is None else int(until.timestamp() * 1e6),
             conversation_id=conversation_id,
         )
+
+
+def _taken(id: str) -> ValidationError:
+    return ValidationError(
+        'conversation_id', f'There is a conversation {id!r} already. Omit the id, or continue that conversation.'
+    )
 
 
 async def _workspaces_of(store: Store, root: VersionRecord, backend: BackendProtocol | None) -> list[WorkspaceRecord]:

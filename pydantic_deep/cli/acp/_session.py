@@ -408,7 +408,7 @@ class EditorSession(ChatSession):
             self._emit([helpers.update_agent_message_text(f'{shown}\n\n')])
 
     def show_terminal(self, command: str, terminal_id: str) -> None:
-        """Show a terminal in the call that runs a command, so that the editor shows its output as it comes."""
+        """Add a terminal to the call that runs a command, so that the editor can show its output as it comes."""
         id = next((id for id, waiting in self._commands.items() if waiting == command), None)
         if id is not None:
             del self._commands[id]  # another call may run the same command

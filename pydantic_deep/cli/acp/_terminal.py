@@ -1,4 +1,4 @@
-"""Commands in the terminals of an editor, which shows them in their calls. They have all rights of the editor."""
+"""Commands in the terminals of an editor, which can show them in their calls. They have all rights of the editor."""
 
 from __future__ import annotations
 
