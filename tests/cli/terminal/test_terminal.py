@@ -58,7 +58,10 @@ async def test_ask_returns_the_typed_text(monkeypatch: pytest.MonkeyPatch) -> No
         terminal.__dict__['_input'] = keys  # replaces the input that reads the pseudo-terminal
         keys.send_text('es\r')
         assert await terminal.ask('> ', default='y') == 'yes'
-        assert b'> ' in os.read(ours, 65536)
+        shown = b''
+        while b'> ' not in shown:  # a pseudo-terminal delivers its output in parts
+            assert select.select([ours], [], [], 30)[0] == [ours], shown
+            shown += os.read(ours, 65536)
 
 
 def test_console_has_the_width_of_the_terminal() -> None:
