@@ -112,11 +112,9 @@ class Fleet:
 @pytest.fixture
 async def fleet(url: str, tmp_path: Path) -> AsyncGenerator[Fleet]:
     command = [sys.executable, '-m', 'tests.dispatch.worker_processes', url, str(tmp_path)]
-    # A process killed while it writes coverage data leaves an unreadable file.
-    unmeasured = {name: value for name, value in os.environ.items() if not name.startswith('COVERAGE')}
     async with open_store(url) as store:
         with subprocess.Popen(  # noqa: ASYNC220 - it only forks workers
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=unmeasured
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         ) as program:
             yield Fleet(store, tmp_path, program)
 

@@ -165,8 +165,7 @@ asyncio.run(main())
 @pytest.mark.slow
 async def test_killing_a_process_ends_its_query_processes(tmp_path: Path) -> None:
     """The `__main__` of the process is not an importable file either."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith('COVERAGE')}
-    process = await anyio.open_process([sys.executable, '-c', ASKING, f'sqlite:///{tmp_path}/a.db'], env=environment)
+    process = await anyio.open_process([sys.executable, '-c', ASKING, f'sqlite:///{tmp_path}/a.db'])
     try:
         await until(lambda: bool(children_of(process.pid)))
         [host] = children_of(process.pid)
@@ -253,8 +252,5 @@ def test_query_process_starts_without_an_importable_main_module(tmp_path: Path) 
         '        print(json.dumps((await store.sql("SELECT 1")).rows))\n'
         'asyncio.run(main())\n'
     )
-    environment = {name: value for name, value in os.environ.items() if not name.startswith('COVERAGE')}
-    done = subprocess.run(
-        [sys.executable, '-'], input=program.encode(), capture_output=True, check=True, cwd=tmp_path, env=environment
-    )
+    done = subprocess.run([sys.executable, '-'], input=program.encode(), capture_output=True, check=True, cwd=tmp_path)
     assert json.loads(done.stdout) == [[1]]

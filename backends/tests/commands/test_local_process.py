@@ -205,9 +205,7 @@ async def pid_in(path: Path) -> int:
     ],
 )
 def test_killed_process_leaves_nothing_behind(tmp_path: Path, backend: str) -> None:
-    # Not measured for coverage: a killed process writes a truncated data file.
-    env = {name: value for name, value in os.environ.items() if not name.startswith('COVERAGE_')}
-    env['PYTHONPATH'] = os.pathsep.join(sys.path)
+    env = {**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path)}
     with subprocess.Popen([sys.executable, '-c', KILLED.format(backend=backend), str(tmp_path)], env=env) as process:
         while len(living(tmp_path)) != 3:
             assert process.poll() is None

@@ -413,9 +413,7 @@ async def test_unix_sockets_cannot_be_created_with_a_shared_network(tmp_path: Pa
 @pytest.mark.skipif(os.geteuid() != 0, reason='only root can become somebody else')
 def test_sandbox_works_for_unprivileged_users(tmp_path: Path) -> None:
     """Runs in a separate process, which drops its privileges for good."""
-    # Not measured for coverage: the process cannot write its data file.
-    env = {name: value for name, value in os.environ.items() if not name.startswith('COVERAGE_')}
-    env['PYTHONPATH'] = os.pathsep.join(sys.path)
+    env = {**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path)}
     directory = tempfile.mkdtemp()
     os.chown(directory, 54321, 54321)
     try:
@@ -460,8 +458,7 @@ async def test_resources_of_a_killed_process_are_removed_at_the_next_start(tmp_p
     """The process is killed during a command and during the isolation check."""
     (tmp_path / 'root').mkdir()
     (tmp_path / 'tmp').mkdir()
-    env = {name: value for name, value in os.environ.items() if not name.startswith('COVERAGE_')}
-    env |= {'PYTHONPATH': os.pathsep.join(sys.path), 'TMPDIR': str(tmp_path / 'tmp')}
+    env = {**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path), 'TMPDIR': str(tmp_path / 'tmp')}
     owners: list[int] = []
     for mode, kind in (('run', 'command'), ('probe', 'probe')):
         with subprocess.Popen(
