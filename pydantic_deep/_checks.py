@@ -225,6 +225,34 @@ def check_object(field: str, value: object, kinds: type | tuple[type, ...], advi
         raise ValidationError(field, f'it is of type `{given}`, and must be of type {wanted}. {advice}')
 
 
+def check_class(field: str, value: object, base: type) -> None:
+    """Check that an argument is a class, the given one or a subclass of it.
+
+    Raises:
+        ValidationError: It is not.
+    """
+    if not isinstance(value, type) or not issubclass(value, base):
+        given = 'the class' if isinstance(value, type) else 'of type'
+        name = value.__name__ if isinstance(value, type) else type(value).__name__
+        raise ValidationError(field, f'it is {given} `{name}`. Pass `{base.__name__}` or a subclass of it.')
+
+
+def check_output_type(field: str, value: object) -> None:
+    """Check the form of an output type: pydantic-ai would iterate over a text without end.
+
+    Raises:
+        ValidationError: It is, or contains, a text or a mapping instead of a type.
+    """
+    value = getattr(value, 'outputs', value)  # of `NativeOutput` and `PromptedOutput`
+    if isinstance(value, str | bytes | Mapping):
+        raise ValidationError(
+            field, f'it is, or has, {_shown(cast("object", value))}. Pass a type, such as `str`, or a list of types.'
+        )
+    if isinstance(value, Sequence):
+        for item in cast('Sequence[object]', value):
+            check_output_type(field, item)
+
+
 def check_store(store: object) -> None:
     """Check that an argument is a store, or an object that forwards to one.
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import httpx2
 import pytest
-from pydantic_ai import Agent, BinaryContent
+from pydantic_ai import Agent, BinaryContent, NativeOutput, PromptedOutput
 from pydantic_ai.messages import CachePoint, ModelRequest, TextContent, UserPromptPart
 
 from pydantic_deep import (
@@ -24,6 +24,7 @@ from pydantic_deep import (
     Summarization,
     VersionedAgent,
     create_deep_agent,
+    default_capabilities,
     open_store,
     prompt,
 )
@@ -275,6 +276,29 @@ def test_model_of_a_subagent_must_be_a_name(text: str) -> None:
     with pytest.raises(ValidationError) as error:
         Subagent('worker', 'Works.', model=text)
     assert error.value.field == 'model'
+
+
+OTHER_DEPS_TYPES: list[Any] = [object, dict, 'DeepAgentDeps', DeepAgentDeps(), None, list[int], DeepAgentDeps | None]
+
+
+@pytest.mark.parametrize('deps_type', OTHER_DEPS_TYPES, ids=repr)
+async def test_deps_type_is_a_class_of_deps(deps_type: Any) -> None:
+    """Other types are refused when the agent is created: the capabilities of each run use the fields of the deps."""
+    assert await raised(lambda: create_deep_agent('test', deps_type=deps_type)) == 'deps_type'
+    assert await raised(lambda: default_capabilities(deps_type=deps_type)) == 'deps_type'
+
+
+TEXT: Any = 'x'
+OTHER_OUTPUT_TYPES: list[Any] = [
+    'str', b'x', {}, {'city': str}, ['x', int], [str, [int, 'x']], NativeOutput(TEXT), PromptedOutput([int, TEXT]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize('output_type', OTHER_OUTPUT_TYPES, ids=repr)
+async def test_output_type_has_types_and_no_texts(output_type: Any) -> None:
+    """pydantic-ai iterates over the characters of a text, each of which is a text again."""
+    assert await raised(lambda: create_deep_agent('test', output_type=output_type)) == 'output_type'
+    assert await raised(lambda: Subagent('worker', 'Works.', output_type=output_type)) == 'output_type'
 
 
 @pytest.mark.parametrize(('name', 'value'), WRONG_SETTINGS)

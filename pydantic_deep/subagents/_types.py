@@ -16,7 +16,7 @@ from pydantic_ai.output import OutputSpec
 from pydantic_ai.tools import ToolFuncEither
 from pydantic_ai.usage import UsageLimits
 
-from pydantic_deep._checks import check_model, check_unicode
+from pydantic_deep._checks import check_model, check_output_type, check_unicode
 
 from ._errors import InvalidSubagentError
 
@@ -119,6 +119,7 @@ class Subagent:
                 'model', f'`model` is {self.model!r}. Pass a model, or `None` to use that of the agent or its parent.'
             )
         check_model('model', self.model)
+        check_output_type('output_type', self.output_type)
         if self.isolation not in get_args(Isolation):
             raise self._error('isolation', f"`isolation` is {self.isolation!r}. Use 'shared' or 'fork'.")
         if self.usage_limits is not None and not isinstance(cast('object', self.usage_limits), UsageLimits):
