@@ -286,6 +286,27 @@ def check_object(field: str, value: object, kinds: type | tuple[type, ...], advi
         raise ValidationError(field, f'it is of type `{given}`, and must be of type {wanted}. {advice}')
 
 
+def check_flags(**values: object) -> None:
+    """Check that each argument, with its name as the field, is a bool: the text `'no'` would be true.
+
+    Raises:
+        ValidationError: One is not.
+    """
+    for field, value in values.items():
+        if not isinstance(value, bool):
+            raise ValidationError(field, f'it is {_shown(value)}. Pass True or False.')
+
+
+def check_choice(field: str, value: object, choices: Sequence[str]) -> None:
+    """Check that an argument is one of some texts.
+
+    Raises:
+        ValidationError: It is not.
+    """
+    if value not in choices:
+        raise ValidationError(field, f'it is {_shown(value)}. Use {" or ".join(map(repr, choices))}.')
+
+
 def check_class(field: str, value: object, base: type) -> None:
     """Check that an argument is a class, the given one or a subclass of it.
 

@@ -24,8 +24,10 @@ from pydantic_deep import (
     ProjectContext,
     Retries,
     Shared,
+    SkillDirectory,
     Subagent,
     Summarization,
+    Todo,
     Todos,
     UntrustedContent,
     VersionedAgent,
@@ -33,9 +35,11 @@ from pydantic_deep import (
     default_capabilities,
     open_store,
     prompt,
+    render_approval,
 )
 from pydantic_deep.approvals import Approve, answer_approvals
 from pydantic_deep.audit import AuditRecord, Redactor, audit_of_run, audit_response
+from pydantic_deep.client import Client
 from pydantic_deep.dispatch import Worker, submit
 from pydantic_deep.errors import DeepAgentError, ValidationError
 from pydantic_deep.mcp import McpServers
@@ -45,7 +49,7 @@ from pydantic_deep.server import create_api_key, create_app, revoke_api_key, run
 from pydantic_deep.skills import Skill, Skills
 from pydantic_deep.store import Decision, SqlStore, Store, VersionFilter
 from pydantic_deep.streaming import session_scope, stream_agent
-from pydantic_deep.testing import ScriptedModel, call
+from pydantic_deep.testing import RecordedModel, ScriptedModel, call
 from pydantic_deep.versions import ApprovalInbox
 from pydantic_deep.web import Web
 from pydantic_deep_backends import StateBackend
@@ -378,6 +382,16 @@ async def test_arguments_of_other_types_are_refused_at_once(agent: Agent[Any, An
             'uploads': [lambda: DeepAgentDeps(uploads=other), lambda: DeepAgentDeps(uploads=upload)],
             'subagents': [lambda: DeepAgentDeps(subagents=other)],
             'wrapped': [lambda: Shared(other)],
+            'api_key': [lambda: Client('http://127.0.0.1', cast('Any', None))],
+            'tools': [lambda: prompt(agent).tools(other), lambda: prompt(agent).tools(cast('Any', list))],
+            'trusted': [lambda: SkillDirectory('a', trusted=other)],
+            'grants': [lambda: SkillDirectory('a', grants=other)],
+            'private_addresses': [lambda: Web(private_addresses=other)],
+            'asks': [lambda: Web(asks=other)],
+            'content': [lambda: Todo(content=cast('Any', 5))],
+            'status': [lambda: Todo(content='Look.', status=other), lambda: Todo(content='Look.', status=cast('Any', []))],
+            'pending': [lambda: render_approval(other), lambda: render_approval(cast('Any', []))],
+            'match': [lambda: RecordedModel('a.json', match=other)],
             'repository': [lambda: Audit(other), lambda: Audit(cast('Any', None))],
             'redact': [lambda: Audit(MemoryRepository(AuditRecord), redact=other)],
             'skills': [lambda: Subagent('worker', 'Works.', skills=cast('Any', 5))],
@@ -415,6 +429,7 @@ def test_positive_options_are_numbers(number: Any) -> None:
     calls: list[Callable[[], Any]] = [
         lambda: Web(max_chars=number),
         lambda: McpServers(servers={}, direct_chars=number),
+        lambda: Client('http://127.0.0.1', 'pd_key', timeout_seconds=number),
     ]
     for each in calls:
         with pytest.raises(ValueError, match=r'`\w+` is .*\. Use a positive number'):
