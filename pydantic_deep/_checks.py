@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 from ._text.escapes import is_blank
@@ -107,10 +107,67 @@ def check_name_list(field: str, values: Sequence[str] | None) -> None:
     Raises:
         ValidationError: It is a text, whose characters would be the names, or a name is invalid.
     """
-    if isinstance(values, str):
+    if values is not None and (isinstance(values, str) or not isinstance(cast('object', values), Collection)):
         raise ValidationError(field, f'it is {_shown(values)}. Pass a list of names.')
     for value in values or ():
         check_name(field, value)
+
+
+def check_strings(option: str, values: object) -> None:
+    """Check an option of a capability that is a list of strings.
+
+    Raises:
+        TypeError: It is one string, whose characters would be the items, or is not a list, or an item is no string.
+    """
+    if isinstance(values, str):
+        raise TypeError(f'`{option}` is {values!r}. Pass a list: `[{values!r}]`.')
+    items = cast('Collection[object]', values) if isinstance(values, Collection) else [values]
+    if not all(isinstance(item, str) for item in items):
+        raise TypeError(f'`{option}` is {_shown(cast("object", values))}. Pass a list of strings.')
+
+
+def check_list(field: str, values: object, kinds: type | tuple[type, ...], advice: str) -> None:
+    """Check a list of objects, or of functions of a run that create such objects.
+
+    Raises:
+        ValidationError: It is not a list, or an item is neither such an object nor a function.
+    """
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Collection):
+        raise ValidationError(field, f'it is of type `{type(cast("object", values)).__name__}`. {advice}')
+    for item in cast('Collection[object]', values):
+        if not isinstance(item, kinds) and (isinstance(item, type) or not callable(item)):
+            given = f'the class `{item.__name__}`' if isinstance(item, type) else f'a `{type(item).__name__}`'
+            raise ValidationError(field, f'it has {given}. {advice}')
+
+
+def check_tools(tools: object, toolsets: object, capabilities: object) -> None:
+    """Check the lists of tools, toolsets and capabilities of an agent.
+
+    Raises:
+        ValidationError: One of them is not a list of such objects.
+    """
+    from pydantic_ai import AbstractToolset, Tool
+    from pydantic_ai.capabilities import AbstractCapability
+
+    check_list('tools', tools, Tool, 'Pass a list of functions or `Tool` objects.')
+    check_list('toolsets', toolsets, AbstractToolset, 'Pass a list of toolsets, as objects.')
+    check_list('capabilities', capabilities, AbstractCapability, 'Pass a list of capabilities, as objects.')
+
+
+def check_instructions(instructions: object) -> None:
+    """Check the instructions of an agent: a text, a list of texts, or `None`.
+
+    Raises:
+        TypeError: They are something else.
+    """
+    if instructions is None or isinstance(instructions, str):
+        return
+    texts = cast('Sequence[object]', instructions) if isinstance(instructions, Sequence) else [instructions]
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError(
+            f'`instructions` is {_shown(cast("object", instructions))}. Pass a text or a list of texts; decorate a function with '
+            '`@agent.instructions`.'
+        )
 
 
 def check_unicode(field: str, value: str) -> None:
@@ -150,12 +207,15 @@ def check_prompt(field: str, prompt: object) -> None:
 
 
 def check_model(field: str, model: object) -> None:
-    """Check the name of a model. `None` and model objects are valid.
+    """Check a model or its name. `None` is valid.
 
     Raises:
-        ValidationError: The name is blank, not valid Unicode, or a number or bytes.
+        ValidationError: The name is blank or not valid Unicode, or it is neither a model nor a name.
     """
-    if isinstance(model, str | bytes | int | float):
+    if isinstance(model, type) or not (model is None or isinstance(model, str) or hasattr(model, 'request_stream')):
+        given = f'the class `{model.__name__}`' if isinstance(model, type) else f'of type `{type(model).__name__}`'
+        raise ValidationError(field, f'it is {given}. Pass a model, or its name as a string.')
+    if isinstance(model, str):
         check_text(field, model)
 
 
@@ -165,6 +225,7 @@ def check_numbers(settings: Mapping[str, object]) -> None:
     Raises:
         ValidationError: A setting is invalid. `field` is the name of the setting.
     """
+    check_object('model_settings', settings, Mapping, "For example, `{'temperature': 0}`.")
     for name, value in settings.items():
         if name == 'parallel_tool_calls' and not isinstance(value, bool | None):
             raise ValidationError(name, f'it is {_shown(value)}, and must be true or false.')
@@ -225,6 +286,66 @@ def check_object(field: str, value: object, kinds: type | tuple[type, ...], advi
         raise ValidationError(field, f'it is of type `{given}`, and must be of type {wanted}. {advice}')
 
 
+def check_flags(**values: object) -> None:
+    """Check that each argument, with its name as the field, is a bool: the text `'no'` would be true.
+
+    Raises:
+        ValidationError: One is not.
+    """
+    for field, value in values.items():
+        if not isinstance(value, bool):
+            raise ValidationError(field, f'it is {_shown(value)}. Pass True or False.')
+
+
+def check_choice(field: str, value: object, choices: Sequence[str]) -> None:
+    """Check that an argument is one of some texts.
+
+    Raises:
+        ValidationError: It is not.
+    """
+    if value not in choices:
+        raise ValidationError(field, f'it is {_shown(value)}. Use {" or ".join(map(repr, choices))}.')
+
+
+def check_class(field: str, value: object, base: type) -> None:
+    """Check that an argument is a class, the given one or a subclass of it.
+
+    Raises:
+        ValidationError: It is not.
+    """
+    if not isinstance(value, type) or not issubclass(value, base):
+        given = 'the class' if isinstance(value, type) else 'of type'
+        name = value.__name__ if isinstance(value, type) else type(value).__name__
+        raise ValidationError(field, f'it is {given} `{name}`. Pass `{base.__name__}` or a subclass of it.')
+
+
+def check_output_type(field: str, value: object) -> None:
+    """Check the form of an output type: pydantic-ai would iterate over a text without end.
+
+    Raises:
+        ValidationError: It is, or contains, a text or a mapping instead of a type.
+    """
+    value = getattr(value, 'outputs', value)  # of `NativeOutput` and `PromptedOutput`
+    if isinstance(value, str | bytes | Mapping):
+        raise ValidationError(
+            field, f'it is, or has, {_shown(cast("object", value))}. Pass a type, such as `str`, or a list of types.'
+        )
+    if isinstance(value, Sequence):
+        for item in cast('Sequence[object]', value):
+            check_output_type(field, item)
+
+
+def check_functions(**values: object) -> None:
+    """Check each argument that is not `None`, with its name as the field, for being a function.
+
+    Raises:
+        ValidationError: One is not.
+    """
+    for field, value in values.items():
+        if value is not None and not callable(value):
+            raise ValidationError(field, f'it is of type `{type(value).__name__}`. Pass a function.')
+
+
 def check_store(store: object) -> None:
     """Check that an argument is a store, or an object that forwards to one.
 
@@ -245,6 +366,16 @@ def check_least(option: str, value: object, least: float, *, or_none: bool = Fal
     """
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least:
         raise ValueError(f'`{option}` is {_shown(value)}. Use at least {least}{", or `None`" if or_none else ""}.')
+
+
+def check_positive(option: str, value: object) -> None:
+    """Check a numeric option of a capability that is more than 0.
+
+    Raises:
+        ValueError: It is not a number, or 0 or less.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        raise ValueError(f'`{option}` is {_shown(value)}. Use a positive number.')
 
 
 def check_seconds(field: str, value: object) -> None:

@@ -29,6 +29,7 @@ from pydantic_ai.workspaces import (
 from pydantic_deep_backends import BackendProtocol, BackendRef, Command, SupportsCommands
 from pydantic_deep_backends.errors import BackendUnavailableError, CommandTimeoutError, ReadOnlyError
 
+from ._checks import check_class
 from ._workflow_check import check_not_in_workflow
 from .deps import DeepAgentDeps
 
@@ -52,6 +53,7 @@ class DepsWorkspace(AbstractCapability[DeepAgentDeps]):
     `ctx.deps` is still `None`: pass deps to the run if you use them there.
 
     Raises:
+        ValidationError: `deps_type` is not `DeepAgentDeps` or a subclass of it.
         UserError: At the start of a run: its deps are not a `deps_type`, or it has none and `deps_type` requires
             arguments; or it is inside a durable workflow.
         WorkspaceUnavailableError: At the start of a run: the directory of its files is missing.
@@ -61,6 +63,9 @@ class DepsWorkspace(AbstractCapability[DeepAgentDeps]):
     deps_type: type[DeepAgentDeps] = DeepAgentDeps
     """The class of valid deps, and of new ones."""
     _fresh: DeepAgentDeps | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_class('deps_type', self.deps_type, DeepAgentDeps)
 
     def get_workspace(self, ctx: RunContext[DeepAgentDeps], *, ref: WorkspaceRef | None) -> WorkspaceBackend | None:
         """Return the backend of the deps; `None` if `ref` refers to another workspace."""

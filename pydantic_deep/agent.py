@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast, get_args, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 from weakref import finalize
 
 from pydantic_ai import Agent, AgentToolset, DeferredToolRequests, Tool
@@ -20,7 +20,8 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolFuncEither
 from typing_extensions import TypeVar
 
-from ._checks import check_model, check_name, check_numbers
+from ._checks import check_instructions, check_model, check_name, check_numbers, check_output_type, check_tools
+from ._pause_check import with_pause
 from ._workspace import DepsWorkspace
 from .deps import DeepAgentDeps
 from .failures import ToolFailures
@@ -145,18 +146,14 @@ def create_deep_agent(
             that need cache markers; `{'cache': False}` disables it.
 
     Raises:
-        TypeError: `subagents` or `skills` is not a list of them, or `instructions` are not texts.
+        TypeError: `subagents` or `skills` is not a list of them, `instructions` are not texts, or a flag is no bool.
+        ValidationError: `deps_type`, `output_type` or another argument is invalid.
         ValueError: A subagent may need approval, but this agent cannot pause, as it has no `interrupt_on`.
     """
-    texts = [instructions] if isinstance(instructions, str) else instructions or ()
-    if not isinstance(cast('object', texts), Sequence) or not all(
-        isinstance(cast('object', text), str) for text in texts
-    ):
-        raise TypeError(
-            f'`instructions` is {instructions!r}. Pass a text or a list of texts; decorate a function with '
-            '`@agent.instructions`.'
-        )
-    can_pause = interrupt_on is not None or _can_pause(output_type)
+    check_instructions(instructions)
+    check_tools(tools, toolsets, capabilities)
+    check_output_type('output_type', output_type)
+    can_pause = interrupt_on is not None or with_pause(output_type) is None
     built_in = default_capabilities(
         deps_type=deps_type,
         subagents=subagents,
@@ -171,7 +168,8 @@ def create_deep_agent(
     )
     check_model('model', model)
     check_name('name', name)
-    check_numbers(model_settings or {})
+    if model_settings is not None:
+        check_numbers(model_settings)
     if not can_pause:
         _check_subagents_can_pause(subagents)
     replaced_ids = {capability.id for capability in capabilities if isinstance(capability, AbstractCapability)}
@@ -188,6 +186,7 @@ def create_deep_agent(
         toolsets=toolsets,
         capabilities=[*(capability for capability in built_in if capability.id not in replaced_ids), *capabilities],
     )
+    texts = [instructions] if isinstance(instructions, str) else instructions or ()
     _LITERAL[id(agent)] = '\n\n'.join(texts).strip()
     finalize(agent, _LITERAL.pop, id(agent))
     return agent
@@ -241,6 +240,10 @@ def default_capabilities(
     for name, flag, class_name in (
         ('summarization', summarization, 'Summarization'),
         ('loop_detection', loop_detection, 'LoopDetection'),
+        ('include_todo', include_todo, 'Todos'),
+        ('include_filesystem', include_filesystem, 'Filesystem'),
+        ('include_subagents', include_subagents, 'Subagents'),
+        ('include_skills', include_skills, 'Skills'),
     ):
         if not isinstance(cast('object', flag), bool):
             raise TypeError(
@@ -306,13 +309,6 @@ def _build(subagent: Subagent, *, deps_type: type[DeepAgentDeps], loop_detection
         interrupt_on=cast('InterruptOn', subagent.interrupt_on),
         loop_detection=loop_detection,
     )
-
-
-def _can_pause(output_type: OutputSpec[Any]) -> bool:
-    """Return whether a run may end with pending approvals."""
-    if isinstance(output_type, Sequence):
-        return any(_can_pause(item) for item in cast('Sequence[OutputSpec[Any]]', output_type))
-    return output_type is DeferredToolRequests or DeferredToolRequests in get_args(output_type)
 
 
 def _check_skills(skills: object) -> None:

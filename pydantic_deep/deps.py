@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Self, cast, get_type_hints
 from pydantic import JsonValue, TypeAdapter
 from pydantic_ai.usage import UsageLimits
 from pydantic_core import PydanticSerializationError
+from typing_extensions import TypeIs
 
 from pydantic_deep_backends import BackendProtocol, StateBackend
 from pydantic_deep_backends.errors import InvalidPathError
@@ -90,12 +91,17 @@ class DeepAgentDeps:
             ValueError: `max_depth` is neither `None` nor a number, or below 0.
             ValidationError: Another field has the wrong type.
         """
+        check_object('todos', self.todos, list, 'Pass a list of `Todo`.')
         for todo in self.todos:
             check_object('todos', todo, Todo, 'Pass a list of `Todo`.')
+        check_object('uploads', self.uploads, Mapping, 'Pass a dictionary.')
+        for upload in self.uploads.values():
+            check_object('uploads', upload, Upload, 'Use `await deps.upload(name, data)`.')
+        check_object('subagents', self.subagents, Mapping, 'Pass a dictionary.')
         check_object('metadata', self.metadata, Mapping, 'Pass a dictionary.')
         if self.usage_limits is not None:
             check_object('usage_limits', self.usage_limits, UsageLimits, LIMIT_USAGE)
-        if self.max_depth is not None and (not isinstance(cast('object', self.max_depth), int) or self.max_depth < 0):
+        if self.max_depth is not None and (type(cast('object', self.max_depth)) is not int or self.max_depth < 0):
             raise ValueError(
                 f'{type(self).__name__}(max_depth={self.max_depth!r}): pass the maximum number of levels of subagents, '
                 '0 for none, or None for as many as are declared.'
@@ -216,6 +222,11 @@ class DeepAgentDeps:
             raise DeepAgentError(
                 f"JSON cannot represent the field {name!r}: {error}. Mark it `field(metadata={{'live': True}})` to omit it."
             ) from error
+
+
+def is_deps_type(value: object) -> TypeIs[type[DeepAgentDeps]]:
+    """Return whether the `deps_type` of an agent, which may also be a generic type, is `DeepAgentDeps` or a subclass."""
+    return isinstance(value, type) and issubclass(value, DeepAgentDeps)
 
 
 def offload_of(deps: DeepAgentDeps) -> StateBackend:

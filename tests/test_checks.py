@@ -10,35 +10,48 @@ from typing import Any, cast
 
 import httpx2
 import pytest
-from pydantic_ai import Agent, BinaryContent
+from pydantic_ai import Agent, BinaryContent, NativeOutput, PromptedOutput
 from pydantic_ai.messages import CachePoint, ModelRequest, TextContent, UserPromptPart
+from pydantic_ai.toolsets import FunctionToolset
 
 from pydantic_deep import (
+    Audit,
     Conversation,
     DeepAgentDeps,
     Deny,
     Filesystem,
+    LoopDetection,
     ProjectContext,
     Retries,
+    Shared,
+    SkillDirectory,
     Subagent,
     Summarization,
+    Todo,
+    Todos,
+    UntrustedContent,
     VersionedAgent,
     create_deep_agent,
+    default_capabilities,
     open_store,
     prompt,
+    render_approval,
 )
 from pydantic_deep.approvals import Approve, answer_approvals
-from pydantic_deep.audit import AuditRecord, audit_of_run, audit_response
+from pydantic_deep.audit import AuditRecord, Redactor, audit_of_run, audit_response
+from pydantic_deep.client import Client
 from pydantic_deep.dispatch import Worker, submit
 from pydantic_deep.errors import DeepAgentError, ValidationError
+from pydantic_deep.mcp import McpServers
 from pydantic_deep.repository import MemoryRepository, SqlRepository
 from pydantic_deep.repository.sql import open_repository
 from pydantic_deep.server import create_api_key, create_app, revoke_api_key, run_worker
 from pydantic_deep.skills import Skill, Skills
 from pydantic_deep.store import Decision, SqlStore, Store, VersionFilter
 from pydantic_deep.streaming import session_scope, stream_agent
-from pydantic_deep.testing import ScriptedModel, call
+from pydantic_deep.testing import RecordedModel, ScriptedModel, call
 from pydantic_deep.versions import ApprovalInbox
+from pydantic_deep.web import Web
 from pydantic_deep_backends import StateBackend
 
 pytestmark = pytest.mark.anyio
@@ -275,6 +288,158 @@ def test_model_of_a_subagent_must_be_a_name(text: str) -> None:
     with pytest.raises(ValidationError) as error:
         Subagent('worker', 'Works.', model=text)
     assert error.value.field == 'model'
+
+
+OTHER_DEPS_TYPES: list[Any] = [object, dict, 'DeepAgentDeps', DeepAgentDeps(), None, list[int], DeepAgentDeps | None]
+
+
+@pytest.mark.parametrize('deps_type', OTHER_DEPS_TYPES, ids=repr)
+async def test_deps_type_is_a_class_of_deps(deps_type: Any) -> None:
+    """Other types are refused when the agent is created: the capabilities of each run use the fields of the deps."""
+    assert await raised(lambda: create_deep_agent('test', deps_type=deps_type)) == 'deps_type'
+    assert await raised(lambda: default_capabilities(deps_type=deps_type)) == 'deps_type'
+
+
+TEXT: Any = 'x'
+OTHER_OUTPUT_TYPES: list[Any] = [
+    'str', b'x', {}, {'city': str}, ['x', int], [str, [int, 'x']], NativeOutput(TEXT), PromptedOutput([int, TEXT]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize('output_type', OTHER_OUTPUT_TYPES, ids=repr)
+async def test_output_type_has_types_and_no_texts(output_type: Any) -> None:
+    """pydantic-ai iterates over the characters of a text, each of which is a text again."""
+    assert await raised(lambda: create_deep_agent('test', output_type=output_type)) == 'output_type'
+    assert await raised(lambda: Subagent('worker', 'Works.', output_type=output_type)) == 'output_type'
+
+
+OTHER_PARTS: list[tuple[str, Any]] = [
+    ('tools', print), ('tools', None), ('tools', ['ls']), ('tools', [list]), ('tools', 'ls'), ('tools', iter([print])),
+    ('toolsets', FunctionToolset()), ('toolsets', [FunctionToolset]), ('toolsets', 'x'), ('toolsets', {}),
+    ('capabilities', Todos()), ('capabilities', [Todos]), ('capabilities', ['todos']), ('capabilities', 'todos'),
+    ('capabilities', None), ('capabilities', (Todos() for _ in 'a')),
+    ('output_type', 'str'),
+]  # fmt: skip
+OTHER_MODELS: list[Any] = [ScriptedModel, [], {}, 5, True, b'test', Agent('test'), print]
+
+
+@pytest.mark.parametrize(('name', 'value'), OTHER_PARTS, ids=repr)
+async def test_parts_of_an_agent_are_lists_of_objects(name: str, value: Any) -> None:
+    """A text has characters, a class is no object, and a generator could be read only once."""
+    options: dict[str, Any] = {name: value}
+    assert await raised(lambda: create_deep_agent('test', **options)) == name
+    assert await raised(lambda: Subagent('worker', 'Works.', **options)) == name
+
+
+@pytest.mark.parametrize('instructions', [0, b'Be.', ['Be.', None], print, (text for text in 'ab')], ids=repr)
+def test_instructions_of_an_agent_are_texts(instructions: Any) -> None:
+    for create in (create_deep_agent, partial(Subagent, 'worker', 'Works.')):
+        with pytest.raises(TypeError, match=r'`instructions` is .*\. Pass a text or a list of texts'):
+            create(instructions=instructions)
+
+
+@pytest.mark.parametrize('flag', ['include_todo', 'include_filesystem', 'include_subagents', 'include_skills'])
+def test_flags_of_an_agent_are_bools(flag: str) -> None:
+    options: dict[str, Any] = {flag: 'no'}
+    with pytest.raises(TypeError, match=f"`{flag}` is 'no'. Pass a bool"):
+        create_deep_agent(**options)
+
+
+@pytest.mark.parametrize('model', OTHER_MODELS, ids=repr)
+async def test_a_model_is_an_object_or_a_name(agent: Agent[Any, Any], model: Any) -> None:
+    assert await raised(lambda: create_deep_agent(model)) == 'model'
+    assert await raised(lambda: Subagent('worker', 'Works.', model=model)) == 'model'
+    assert await raised(lambda: prompt(agent).model(model)) == 'model'
+    async with open_store('memory:') as store:
+        root = await VersionedAgent(agent, store).create()
+        assert await raised(lambda: root.advance('Go', model=model)) == 'model'
+
+
+@pytest.mark.parametrize('settings', ['', 'x', [], [('temperature', 0)], 0, print], ids=repr)
+async def test_model_settings_are_a_mapping(agent: Agent[Any, Any], settings: Any) -> None:
+    assert await raised(lambda: create_deep_agent('test', model_settings=settings)) == 'model_settings'
+    assert await raised(lambda: stream_agent(agent, 'Go', model_settings=settings)) == 'model_settings'
+    async with open_store('memory:') as store:
+        versioned = VersionedAgent(agent, store)
+        assert await raised(lambda: versioned.create(model_settings=settings)) == 'model_settings'
+
+
+async def test_arguments_of_other_types_are_refused_at_once(agent: Agent[Any, Any]) -> None:
+    other: Any = 'x'
+    upload: Any = {'a.txt': b'a'}
+    flag: Any = True
+    async with open_store('memory:') as store:
+        worker = VersionedAgent(agent, store)
+        deep = VersionedAgent(create_deep_agent('test'), store)
+        calls: dict[str, list[Callable[[], Any]]] = {
+            'make_deps': [lambda: VersionedAgent(agent, store, make_deps=other), lambda: create_app({'a': agent}, store, make_deps=other)],
+            'make_backend': [lambda: create_app({'a': agent}, store, make_backend=other), lambda: Worker({'worker': worker}, store, make_backend=other)],
+            'authenticate': [lambda: create_app({'a': agent}, store, authenticate=other)],
+            'on_event': [lambda: Worker({'worker': worker}, store, on_event=other)],
+            'agent': [lambda: Conversation(agent=other)],
+            'deps': [lambda: deep.create(deps=other), lambda: deep.create(deps=cast('Any', DeepAgentDeps))],
+            'todos': [lambda: DeepAgentDeps(todos=other), lambda: DeepAgentDeps(todos=[other])],
+            'uploads': [lambda: DeepAgentDeps(uploads=other), lambda: DeepAgentDeps(uploads=upload)],
+            'subagents': [lambda: DeepAgentDeps(subagents=other)],
+            'wrapped': [lambda: Shared(other)],
+            'api_key': [lambda: Client('http://127.0.0.1', cast('Any', None))],
+            'tools': [lambda: prompt(agent).tools(other), lambda: prompt(agent).tools(cast('Any', list))],
+            'trusted': [lambda: SkillDirectory('a', trusted=other)],
+            'grants': [lambda: SkillDirectory('a', grants=other)],
+            'private_addresses': [lambda: Web(private_addresses=other)],
+            'asks': [lambda: Web(asks=other)],
+            'content': [lambda: Todo(content=cast('Any', 5))],
+            'status': [lambda: Todo(content='Look.', status=other), lambda: Todo(content='Look.', status=cast('Any', []))],
+            'pending': [lambda: render_approval(other), lambda: render_approval(cast('Any', []))],
+            'match': [lambda: RecordedModel('a.json', match=other)],
+            'repository': [lambda: Audit(other), lambda: Audit(cast('Any', None))],
+            'redact': [lambda: Audit(MemoryRepository(AuditRecord), redact=other)],
+            'skills': [lambda: Subagent('worker', 'Works.', skills=cast('Any', 5))],
+            'interrupt_on': [lambda: Subagent('worker', 'Works.', interrupt_on=other)],
+        }  # fmt: skip
+        for field, each in [(field, each) for field, several in calls.items() for each in several]:
+            assert await raised(each) == field
+    with pytest.raises(ValueError, match=r'DeepAgentDeps\(max_depth=True\)'):
+        DeepAgentDeps(max_depth=flag)
+
+
+async def test_an_agent_with_deps_of_a_generic_type_gets_none() -> None:
+    """Such a type is no class."""
+    agent = Agent(ScriptedModel(then='Fine.'), deps_type=dict[str, int])
+    async with open_store('memory:') as store:
+        assert (await (await VersionedAgent(agent, store).create()).advance('Go')).output == 'Fine.'
+    assert await prompt(agent).user('Go').prompt() == 'Fine.'
+
+
+@pytest.mark.parametrize('names', ['x', b'x', 5, ['x', 5], (name for name in 'ab')], ids=repr)
+def test_lists_of_strings_are_lists(names: Any) -> None:
+    calls: list[Callable[[], Any]] = [
+        lambda: LoopDetection(exclude=names), lambda: UntrustedContent(trusted_paths=names),
+        lambda: UntrustedContent(trusted_tools=names), lambda: ProjectContext(filenames=names),
+        lambda: Redactor(names=names), lambda: Web(allow=names), lambda: Web(deny=names),
+        lambda: McpServers(servers={}, allow=names),
+    ]  # fmt: skip
+    for each in calls:
+        with pytest.raises(TypeError, match=r'`\w+` is .*\. Pass a list'):
+            each()
+
+
+@pytest.mark.parametrize('number', ['5', None, math.nan, 0, -1, True])
+def test_positive_options_are_numbers(number: Any) -> None:
+    calls: list[Callable[[], Any]] = [
+        lambda: Web(max_chars=number),
+        lambda: McpServers(servers={}, direct_chars=number),
+        lambda: Client('http://127.0.0.1', 'pd_key', timeout_seconds=number),
+    ]
+    for each in calls:
+        with pytest.raises(ValueError, match=r'`\w+` is .*\. Use a positive number'):
+            each()
+
+
+async def test_mcp_servers_are_a_mapping_of_servers() -> None:
+    servers: Any = {'shop': {'url': 'https://example.com/mcp'}}
+    assert await raised(lambda: McpServers(servers=cast('Any', '.mcp.json'))) == 'servers'
+    assert await raised(lambda: McpServers(servers=servers)) == "servers['shop']"
 
 
 @pytest.mark.parametrize(('name', 'value'), WRONG_SETTINGS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pydantic_deep._checks import check_object
 from pydantic_deep._text.escapes import EscapedText
 from pydantic_deep._text.line_diff import diff_lines
 
@@ -20,6 +21,7 @@ def render_approval(pending: PendingApproval) -> str:
     The text contains all of `pending.view`: each argument in full and in order, then the preview. Invisible characters
     are escaped.
     """
+    check_object('pending', pending, PendingApproval, 'Pass an item of `pending_approvals(output)`.')
     return render_view(pending.view)
 
 

@@ -20,6 +20,8 @@ from urllib.parse import unquote_to_bytes
 import re2
 from pydantic import JsonValue
 
+from pydantic_deep._checks import check_object, check_strings
+
 from ._secrets import COUNTED_NAMES, SECRET_NAMES, SHAPES, Shape
 from ._token_shapes import named_shapes, token_shapes
 
@@ -93,7 +95,7 @@ class Redactor:
     """A redactor with additional secrets: `Redactor(names=['pin'], patterns={'acme key': r'acme_[a-z0-9]{20}'})`.
 
     Raises:
-        TypeError: `names` is a text.
+        TypeError: `names` is not a list of texts.
         ValueError: A name has no letters or digits, or a pattern is not a valid RE2 expression.
     """
 
@@ -104,8 +106,8 @@ class Redactor:
 
     def __post_init__(self) -> None:
         """Check the names, and compile the patterns at construction, so that errors surface early."""
-        if isinstance(self.names, str):
-            raise TypeError(f'`names` is {self.names!r}. Pass a list: `[{self.names!r}]`.')
+        check_strings('names', self.names)
+        check_object('patterns', self.patterns, Mapping, "For example, `{'order': 'A-[0-9]+'}`.")
         if wordless := [name for name in self.names if not _words(name)]:
             raise ValueError(f'`names` has {wordless[0]!r}, which no key contains. Use letters or digits.')
         _ = self._shapes

@@ -86,7 +86,7 @@ class Budgets(AbstractCapability[object]):
                 raise ValueError(f'`{name}` is {budget!r}. Pass `Budget(tokens=…)`.')
         if self.run is None and self.conversation is None:
             raise ValueError('`Budgets()` has no limits. Set `run=Budget(…)` or `conversation=Budget(…)`.')
-        if not 0 < self.warn_at <= 1:
+        if not isinstance(cast('object', self.warn_at), int | float) or not 0 < self.warn_at <= 1:
             raise ValueError(f'`warn_at` is {self.warn_at!r}. Use a fraction above 0 and at most 1.')
 
     def __repr__(self) -> str:

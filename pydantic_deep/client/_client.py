@@ -7,6 +7,7 @@ from typing import Self
 
 import httpx2
 
+from pydantic_deep._checks import check_object, check_positive
 from pydantic_deep.errors import ValidationError
 
 from ._approvals import ApprovalsClient
@@ -47,6 +48,8 @@ class Client:
     ) -> None:
         if not _is_url(base_url):
             raise ValidationError('base_url', f'{base_url!r} must be a URL that starts with `http://` or `https://`.')
+        check_object('api_key', api_key, str, 'Create a key with `pydantic-deep keys create`.')
+        check_positive('timeout_seconds', timeout_seconds)
         if not api_key.isascii() or not api_key.isprintable() or not api_key or ' ' in api_key:
             raise ValidationError(
                 'api_key', 'It is empty, or has spaces or other characters that no key has. Copy it again.'

@@ -13,7 +13,7 @@ import anyio
 from anyio.abc import TaskGroup, TaskStatus
 from pydantic_ai import CancellationToken
 
-from pydantic_deep._checks import check_index, check_object, check_seconds, check_store
+from pydantic_deep._checks import check_functions, check_index, check_object, check_seconds, check_store
 from pydantic_deep._session_id import session_scope
 from pydantic_deep.store import (
     QueuedRunRecord,
@@ -153,6 +153,7 @@ class Worker:
         if drain_seconds != math.inf:
             check_seconds('drain_seconds', drain_seconds)
         check_store(store)
+        check_functions(make_backend=make_backend, on_event=on_event)
         check_object('agents', agents, Mapping, 'Pass names with agents: `{"analyst": VersionedAgent(agent, store)}`.')
         for name, agent in agents.items():
             check_object('agents', agent, VersionedAgent, 'Pass `VersionedAgent(agent, store)`.')

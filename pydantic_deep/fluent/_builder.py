@@ -13,7 +13,7 @@ from pydantic_ai.tools import ToolFuncEither
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 from typing_extensions import TypeVar, Unpack
 
-from pydantic_deep._checks import check_model, check_name, check_numbers
+from pydantic_deep._checks import check_list, check_model, check_name, check_numbers
 from pydantic_deep.models import Model as ModelName
 
 from ._delta import Config, Delta, DepsT, OutputT, assistant_message, check_instructions, user_message
@@ -114,7 +114,12 @@ class PromptBuilder(Generic[DepsT, ConversationT]):
     def tools(
         self, *tools: Tool[DepsT] | ToolFuncEither[DepsT, ...] | AbstractToolset[DepsT]
     ) -> PromptBuilder[DepsT, ConversationT]:
-        """Add functions or toolsets to those of the agent, from here on."""
+        """Add functions or toolsets to those of the agent, from here on.
+
+        Raises:
+            ValidationError: One is neither a function nor a toolset.
+        """
+        check_list('tools', tools, (Tool, AbstractToolset), 'Pass functions, `Tool` objects or toolsets.')
         functions: list[Tool[DepsT] | ToolFuncEither[DepsT, ...]] = []
         toolsets: list[AbstractToolset[DepsT]] = []
         for tool in tools:

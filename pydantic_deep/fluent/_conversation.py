@@ -12,7 +12,7 @@ from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.usage import RunUsage
 
-from pydantic_deep._checks import check_names
+from pydantic_deep._checks import CREATE_AGENT, check_names, check_object
 from pydantic_deep.agent import create_deep_agent
 from pydantic_deep.approvals import Decision, PendingApproval
 from pydantic_deep.deps import DeepAgentDeps
@@ -88,6 +88,8 @@ class Conversation(Generic[DepsT, OutputT]):
         conversation_id: str | None = None,
     ) -> None:
         check_names(conversation_id=conversation_id)
+        if agent is not None:
+            check_object('agent', agent, (AbstractAgent, VersionedAgent), CREATE_AGENT)
         runtime = _runtime_for(create_deep_agent() if agent is None else agent, deps, store, conversation_id)
         messages = messages if isinstance(messages, MessageList) else MessageList(messages)
         self._continue(ConversationHistory(runtime, messages))

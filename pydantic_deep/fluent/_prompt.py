@@ -83,7 +83,8 @@ def prompt(
         store: The store for versions. Without one, a conversation lasts as long as its object.
         conversation_id: The id of the conversation, which is continued if the store contains it.
     """
-    check_model('model', agent)
+    if isinstance(agent, str):
+        check_model('model', agent)
     check_names(conversation_id=conversation_id)
     check_object('agent', agent, (AbstractAgent, VersionedAgent, Model, str), CREATE_AGENT)
     if store is not None:

@@ -21,7 +21,7 @@ from pydantic_ai.usage import RunUsage, UsageLimits
 from pydantic_deep._messages.coalesced_requests import identical
 from pydantic_deep._messages.summary_metadata import find_summary, is_summary, read_summary
 from pydantic_deep.approvals import PendingApproval, answer_approvals, pending_approvals
-from pydantic_deep.deps import DeepAgentDeps
+from pydantic_deep.deps import DeepAgentDeps, is_deps_type
 from pydantic_deep.store import Commit, HeadMove, new_id
 from pydantic_deep.versions import AgentVersion, TurnOptions, TurnStream, VersionedAgent, VersionedConversation
 from pydantic_deep_backends import BackendProtocol
@@ -98,7 +98,7 @@ class Runtime(ABC, Generic[DepsT, OutputT]):
         """Return the system prompts of the agent, for a history without any."""
         agent = self.agent
         deps = self._deps
-        if deps is None and issubclass(agent.deps_type, DeepAgentDeps):
+        if deps is None and is_deps_type(agent.deps_type):
             deps = cast('DepsT', agent.deps_type())
         return await agent.system_prompt_parts(
             deps=cast('DepsT', deps), model=agent.config.model, message_history=history, usage=self.usage
@@ -170,7 +170,7 @@ class InMemory(Runtime[DepsT, OutputT]):
 
     def _take_deps(self) -> DepsT:
         """Return the deps of all turns, so that files and todos persist between turns."""
-        if self._deps is None and issubclass(self.agent.deps_type, DeepAgentDeps):
+        if self._deps is None and is_deps_type(self.agent.deps_type):
             self._deps = cast('DepsT', self.agent.deps_type())
         return cast('DepsT', self._deps)
 

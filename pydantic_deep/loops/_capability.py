@@ -16,6 +16,7 @@ from pydantic_ai.capabilities import (
 from pydantic_ai.exceptions import ToolFailed, ToolFailedError, ToolRetryError
 from pydantic_ai.messages import ModelMessage, SystemPromptPart, ToolCallPart, ToolReturnPart, UserContent
 
+from pydantic_deep._checks import check_strings
 from pydantic_deep._requests.last_answer import LastAnswer
 
 from ._errors import RepeatedCallsError
@@ -60,7 +61,7 @@ class LoopDetection(AbstractCapability[object]):
     `@agent.tool_plain(metadata={'polls': True})`, or with `exclude`. Output tools have retries of their own.
 
     Raises:
-        TypeError: `exclude` is a single name.
+        TypeError: `exclude` is not a list of names.
     """
 
     id: str | None = 'loop_detection'
@@ -76,8 +77,7 @@ class LoopDetection(AbstractCapability[object]):
     )
 
     def __post_init__(self) -> None:
-        if isinstance(self.exclude, str):
-            raise TypeError(f'`exclude` is {self.exclude!r}. Pass a list of names: `[{self.exclude!r}]`.')
+        check_strings('exclude', self.exclude)
 
     def get_ordering(self) -> CapabilityOrdering:
         """Run innermost, to see which results other capabilities have removed from the request."""

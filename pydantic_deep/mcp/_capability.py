@@ -15,6 +15,7 @@ from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.toolsets import AbstractToolset
 from pydantic_ai.usage import RunUsage
 
+from pydantic_deep._checks import check_object, check_positive, check_strings
 from pydantic_deep._pause_check import check_can_pause
 
 from ._config import McpServer, read_mcp_file
@@ -91,12 +92,12 @@ class McpServers(AbstractCapability[object]):
                 "`pip install 'versioned-deep-agents[mcp]'`.",
                 name='fastmcp',
             )
-        if isinstance(cast('object', self.allow), str):
-            raise TypeError(f'`allow` is {self.allow!r}. Pass a list: `[{self.allow!r}]`.')
+        check_strings('allow', self.allow)
+        check_object('servers', self.servers, Mapping, 'To read a file, use `McpServers.from_file(path)`.')
         for name in ('direct_chars', 'start_timeout_seconds', 'call_timeout_seconds', 'question_seconds'):
-            if getattr(self, name) <= 0:
-                raise ValueError(f'`{name}` is {getattr(self, name)}. Use a positive number.')
-        for name in self.servers:
+            check_positive(name, getattr(self, name))
+        for name, server in self.servers.items():
+            check_object(f'servers[{name!r}]', server, McpServer, "For example, `McpServer(url='https://…')`.")
             if not name.strip():
                 raise McpConfigError(f'An MCP server has the name {name!r}. Use a name with letters.')
         variables = os.environ if self.variables is None else self.variables

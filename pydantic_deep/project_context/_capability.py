@@ -13,7 +13,7 @@ from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import ModelMessage
 
-from pydantic_deep._checks import check_least
+from pydantic_deep._checks import check_least, check_strings
 from pydantic_deep._messages.headings import PROJECT_HEADING
 from pydantic_deep._messages.notice import Notice, first_requests, last_noticed
 from pydantic_deep._messages.summary_metadata import CarriedOver, carried_state
@@ -66,8 +66,7 @@ class ProjectContext(AbstractCapability[object]):
     """The instructions that the model knows."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.filenames, str):
-            raise TypeError(f'`filenames` is {self.filenames!r}. Pass a sequence: `[{self.filenames!r}]`.')
+        check_strings('filenames', self.filenames)
         if not self.filenames or any(not name or '/' in name or '\\' in name for name in self.filenames):
             raise ValueError(f'`filenames` is {self.filenames!r}. Pass names of files, without directories.')
         check_least('max_chars', self.max_chars, 1)

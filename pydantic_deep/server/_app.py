@@ -10,7 +10,7 @@ from functools import partial
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
-from pydantic_deep._checks import check_object
+from pydantic_deep._checks import check_functions, check_object
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.store import SqlStore
 
@@ -67,13 +67,15 @@ def create_app(
             `authenticate` knows; by default, these cannot sign out on the page.
 
     Raises:
-        ValidationError: `login_url` or `logout_url` is not a path or address, or is given without `authenticate`.
+        ValidationError: `login_url` or `logout_url` is not a path or address, or is given without `authenticate`; or
+            another argument has the wrong type.
         InvalidAgentsError: An agent cannot be served.
         InvalidSettingsError: The environment contains invalid settings.
     """
     from .routes._routers import ROUTERS  # half of the import time of the package, which only an application needs
 
     check_agents(agents, store)
+    check_functions(make_deps=make_deps, make_backend=make_backend, authenticate=authenticate)
     if settings is not None:
         check_object('settings', settings, ServerSettings, 'For example, `ServerSettings(port=8000)`.')
     login = create_login(authenticate, login_url, logout_url)

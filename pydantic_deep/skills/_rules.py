@@ -118,6 +118,11 @@ def _fields(value: Pairs, first_line: int, report: Report) -> Mapping[str, Value
             message = f'{_short(key.text)!r} is not a skill field. Move it to `metadata`, or remove it.'
             report.add('warning', 'unknown-field', line, message)
         fields[key.text] = item
+        if key.text in ('description', 'compatibility') and isinstance(item, Scalar) and item.is_cut:
+            message = (
+                f'`{key.text}` is cut: YAML ignores text after ` #`, and a first word with `&`. Quote the whole text.'
+            )
+            report.add('warning', 'text-cut', line, message)
     return fields
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from pydantic_deep._checks import check_flags
+
 Scope: TypeAlias = Literal['code', 'project', 'user', 'bundled']
 """The origin of a skill. If several skills have the same name, the one whose scope is listed first is used."""
 
@@ -117,8 +119,9 @@ class SkillDirectory:
         """Raise for grants of untrusted skills.
 
         Raises:
-            ValueError: `grants` is true and `trusted` is false.
+            ValueError: `grants` is true and `trusted` is false, or one of them is not a bool.
         """
+        check_flags(trusted=self.trusted, grants=self.grants)
         if self.grants and not self.trusted:
             raise ValueError(
                 f'SkillDirectory({str(self.path)!r}, trusted=False, grants=True): untrusted skills are '

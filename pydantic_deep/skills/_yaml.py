@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 from typing import Any, TypeAlias, cast
@@ -29,6 +29,10 @@ _BLOCK = re.compile(r'[|>][-+0-9]*')
 """Matches the header of a block scalar."""
 
 
+_COMMENT = re.compile(r'[ \t]+#')
+"""Matches a comment after a value."""
+
+
 @dataclass(frozen=True)
 class Scalar:
     """A scalar value."""
@@ -39,6 +43,8 @@ class Scalar:
     """The line number, from 0."""
     is_string: bool = True
     """Whether YAML also treats it as a string, and not as a number, date, boolean or null."""
+    is_cut: bool = False
+    """Whether more follows on its line, which YAML treats as a comment, or an anchor precedes it."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +95,7 @@ def parse_yaml(text: str) -> Value | None:
         mark = getattr(error, 'problem_mark', None)
         reason = getattr(error, 'problem', None) or getattr(error, 'reason', None) or 'it cannot be read'
         raise UnusableYamlError(str(reason), 0 if mark is None else mark.line) from None
-    return None if node is None else _value(node)
+    return None if node is None else _value(node, text)
 
 
 def recover_pairs(text: str) -> Pairs:
@@ -125,7 +131,7 @@ def _raw_text(raw: str) -> str:
 def _shifted(value: Value, lines: int) -> Value:
     line = value.line + lines
     if isinstance(value, Scalar):
-        return Scalar(value.text, line, value.is_string)
+        return replace(value, line=line)
     if isinstance(value, Items):
         return Items(tuple(_shifted(item, lines) for item in value.values), line)
     pairs = tuple((Scalar(key.text, key.line + lines), _shifted(item, lines)) for key, item in value.pairs)
@@ -144,15 +150,18 @@ def _check_bounds(text: str) -> None:
             raise UnusableYamlError(f'it is nested deeper than {MAX_DEPTH} levels', event.start_mark.line)
 
 
-def _value(node: Any) -> Value:
+def _value(node: Any, source: str) -> Value:
     line: int = node.start_mark.line
     match node.id:
         case 'scalar':
-            return Scalar(node.value, line, node.tag == 'tag:yaml.org,2002:str')
+            is_cut = not node.style and (
+                _COMMENT.match(source, node.end_mark.index) is not None or source.startswith('&', node.start_mark.index)
+            )
+            return Scalar(node.value, line, node.tag == 'tag:yaml.org,2002:str', is_cut)
         case 'sequence':
-            return Items(tuple([_value(item) for item in node.value]), line)
+            return Items(tuple([_value(item, source) for item in node.value]), line)
         case _:
-            return Pairs(tuple([(_key(key), _value(item)) for key, item in node.value]), line)
+            return Pairs(tuple([(_key(key), _value(item, source)) for key, item in node.value]), line)
 
 
 def _key(node: Any) -> Scalar:

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic_ai.capabilities import AbstractCapability, WrapperCapability
 
+from pydantic_deep._checks import check_object
 from pydantic_deep.extensions import SupportsInheritance
 
 
@@ -19,6 +20,7 @@ class Shared(WrapperCapability[Any]):
     """
 
     def __post_init__(self) -> None:
+        check_object('wrapped', self.wrapped, AbstractCapability, 'For example, `Shared(MyHooks())`.')
         super().__post_init__()
         self._original = self  # `for_run` returns a copy, which retains this reference
 

@@ -16,7 +16,14 @@ from pydantic_ai.output import OutputSpec
 from pydantic_ai.tools import ToolFuncEither
 from pydantic_ai.usage import UsageLimits
 
-from pydantic_deep._checks import check_model, check_unicode
+from pydantic_deep._checks import (
+    check_instructions,
+    check_model,
+    check_object,
+    check_output_type,
+    check_tools,
+    check_unicode,
+)
 
 from ._errors import InvalidSubagentError
 
@@ -119,6 +126,12 @@ class Subagent:
                 'model', f'`model` is {self.model!r}. Pass a model, or `None` to use that of the agent or its parent.'
             )
         check_model('model', self.model)
+        check_instructions(self.instructions)
+        check_tools(self.tools, self.toolsets, self.capabilities)
+        check_output_type('output_type', self.output_type)
+        check_object('skills', self.skills, Collection, 'Pass a list of directories or `Skill` objects.')
+        if self.interrupt_on is not None:
+            check_object('interrupt_on', self.interrupt_on, Mapping, "For example, `{'write_file': True}`.")
         if self.isolation not in get_args(Isolation):
             raise self._error('isolation', f"`isolation` is {self.isolation!r}. Use 'shared' or 'fork'.")
         if self.usage_limits is not None and not isinstance(cast('object', self.usage_limits), UsageLimits):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from pydantic_deep._checks import check_object, check_seconds
+
 START = datetime(2026, 1, 1, tzinfo=UTC)
 """The default start time of a fake clock."""
 
@@ -36,10 +38,9 @@ class FakeClock:
         """Advance the time.
 
         Raises:
-            ValueError: `seconds` is negative. To set a clock back, use `set_now`.
+            ValidationError: `seconds` is negative or not a number. To set a clock back, use `set_now`.
         """
-        if seconds < 0:
-            raise ValueError(f'`seconds` is {seconds}. Pass 0 or more; to set the clock back, use `set_now`.')
+        check_seconds('seconds', seconds)
         self._elapsed_seconds += seconds
         self._now += timedelta(seconds=seconds)
 
@@ -50,6 +51,7 @@ class FakeClock:
 
 def _aware(moment: datetime) -> datetime:
     """Return the time in UTC."""
+    check_object('now', moment, datetime, 'For example, `datetime(2026, 1, 1, tzinfo=UTC)`.')
     if moment.tzinfo is None:
         raise ValueError(f'{moment.isoformat()} has no time zone. Pass one, such as `tzinfo=UTC`.')
     return moment.astimezone(UTC)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from pydantic_ai import RunContext
 from pydantic_ai.messages import ModelMessage, ModelResponse
@@ -18,6 +18,7 @@ from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.profiles import DEFAULT_PROFILE, ModelProfile
 from pydantic_ai.settings import ModelSettings
 
+from pydantic_deep._checks import check_choice
 from pydantic_deep._requests.canned_stream import CannedModel
 from pydantic_deep._requests.canonical_request import (
     CanonicalRequest,
@@ -124,9 +125,11 @@ class RecordedModel(CannedModel):
             match: The parts of a request that must match.
 
         Raises:
+            ValidationError: `match` has another value.
             RecordingFormatError: The file is not a recording.
             OSError: The file cannot be read.
         """
+        check_choice('match', match, get_args(Match))
         self.path: Path = Path(path)
         self._match: Match = match
         self._recording = Recording.load(self.path)

@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import TypeAlias, cast, get_args
 
 from pydantic_ai.messages import (
     InstructionPart,
@@ -27,6 +27,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.usage import RequestUsage
 
+from pydantic_deep._checks import check_key, check_name, check_numbers, check_object
 from pydantic_deep._requests.canned_stream import CannedModel
 from pydantic_deep.errors import DeepAgentError
 
@@ -51,6 +52,9 @@ _PROFILE = ModelProfile(
     supports_inline_system_prompts=True,
 )
 """The default capabilities of a scripted model."""
+
+_PARTS: tuple[type, ...] = tuple(get_args(kind)[0] for kind in get_args(get_args(ModelResponsePart)[0]))
+"""The classes of parts of a response."""
 
 _SHOWN_MESSAGES = 3
 """Number of messages that the error of an exhausted script shows."""
@@ -112,6 +116,7 @@ def call(tool_name: str, /, **args: object) -> ToolCallPart:
 
     For a specific id, or an argument that is not a Python identifier, use `ToolCallPart`.
     """
+    check_key('tool_name', tool_name)
     return ToolCallPart(tool_name, args, tool_call_id='')
 
 
@@ -136,12 +141,16 @@ class ScriptedModel(CannedModel):
     ```
     Steps are consumed in the order of requests, across all runs that use this object. For concurrent runs, pass a
     function of the messages as `then=`.
+
+    Raises:
+        TypeError: A step is neither a response, nor an exception, nor a function.
+        ValidationError: Another argument is invalid.
     """
 
     def __init__(
         self,
         *steps: Step,
-        then: Script | None = None,
+        then: Step | None = None,
         model_name: str = 'scripted',
         usage: RequestUsage = USAGE,
         profile: ModelProfileSpec | None = None,
@@ -151,13 +160,22 @@ class ScriptedModel(CannedModel):
 
         Args:
             *steps: The responses, in order.
-            then: Responds to each request after the last step.
+            then: The step for each request after the last one.
             model_name: The model name in responses.
             usage: The usage of each response that does not define its own.
             profile: The capabilities of the model; by default tools, JSON schema output, and system messages at any
                 position.
             settings: The default settings of the model.
         """
+        for step in (*steps, *(() if then is None else (then,))):
+            if not isinstance(step, BaseException | ModelResponse) and (isinstance(step, type) or not callable(step)):
+                _parts(cast('str | ModelResponsePart', step))
+        check_name('model_name', model_name)
+        check_object('usage', usage, RequestUsage, 'For example, `RequestUsage(input_tokens=100)`.')
+        if settings is not None:
+            check_numbers(settings)
+        if not callable(profile or dict):
+            check_object('profile', profile, Mapping, 'For example, `{"supports_tools": False}`.')
         super().__init__(settings=settings, profile=_PROFILE if profile is None else profile)
         self._steps = steps
         self._then = then
@@ -259,9 +277,9 @@ def _agent_info(seen: SeenRequest) -> AgentInfo:
 
 def _parts(answer: str | ModelResponsePart | Sequence[str | ModelResponsePart]) -> list[ModelResponsePart]:
     """Return the parts of a response."""
-    items = answer if isinstance(answer, Sequence) and not isinstance(answer, str) else [answer]
+    items = answer if isinstance(answer, Sequence) and not isinstance(answer, str | bytes) else [answer]
     for item in items:
-        if not isinstance(item, str) and not hasattr(item, 'part_kind'):
+        if not isinstance(item, (str, *_PARTS)):
             raise TypeError(
                 f'A step of the script is {item!r}, or returned it. Pass or return a text, a part such as `call(name)`, a '
                 'list of these, or a `ModelResponse`.'

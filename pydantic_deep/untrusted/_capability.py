@@ -11,6 +11,7 @@ from pydantic_ai.capabilities import AbstractCapability, ValidatedToolArgs, Wrap
 from pydantic_ai.exceptions import ToolFailedError, ToolRetryError
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
 
+from pydantic_deep._checks import check_strings
 from pydantic_deep._messages.summary_metadata import CarriedOver
 from pydantic_deep._pause_check import check_can_pause
 from pydantic_deep.extensions import SupportsReadPaths, find_capabilities
@@ -56,7 +57,7 @@ class UntrustedContent(AbstractCapability[object]):
     Raises:
         UserError: At the start of a run without approvals, or at a request with a native tool that can send data to any
             address. Calls of native tools cannot be held.
-        TypeError: `trusted_paths` or `trusted_tools` is a single string.
+        TypeError: `trusted_paths` or `trusted_tools` is not a list of strings.
     """
 
     id: str | None = 'untrusted_content'
@@ -78,9 +79,8 @@ class UntrustedContent(AbstractCapability[object]):
     """The capabilities that know which files a call reads; `None` before they are looked up."""
 
     def __post_init__(self) -> None:
-        for name in ('trusted_paths', 'trusted_tools'):
-            if isinstance(value := getattr(self, name), str):
-                raise TypeError(f'`{name}` is {value!r}. Pass a list: `[{value!r}]`.')
+        check_strings('trusted_paths', self.trusted_paths)
+        check_strings('trusted_tools', self.trusted_tools)
 
     def for_subagent(self) -> UntrustedContent:
         """Return the instance for the run of a subagent, which knows the untrusted content of this run."""

@@ -15,7 +15,7 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_core import from_json
 from typing_extensions import TypeVar
 
-from pydantic_deep.deps import DeepAgentDeps
+from pydantic_deep.deps import is_deps_type
 from pydantic_deep.store import Store, VersionRecord
 from pydantic_deep_backends import Tree
 
@@ -61,7 +61,7 @@ class Session(Generic[DepsT, OutputT]):
         if self._make_deps is not None:
             return self._make_deps()
         deps_type = self.agent.deps_type
-        return deps_type() if issubclass(deps_type, DeepAgentDeps) else None
+        return deps_type() if is_deps_type(deps_type) else None
 
     async def history(self, record: VersionRecord) -> tuple[list[ModelMessage], list[str]]:
         """Return the messages of a version and their ids. The lists are cached and shared: do not change them."""

@@ -65,8 +65,9 @@ def dump_settings(settings: Mapping[str, object] | None, model: str | None, inst
     Raises:
         ValidationError: `check_settings` raises it, a setting is not JSON, or an instruction is blank or not a string.
     """
+    if settings is not None:
+        check_settings(settings)
     values = dict(settings or {})
-    check_settings(values)
     try:
         text = to_json(values).decode()
     except PydanticSerializationError as error:

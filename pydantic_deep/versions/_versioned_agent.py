@@ -14,8 +14,16 @@ from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.settings import ModelSettings
 
-from pydantic_deep._checks import CREATE_AGENT, check_name, check_names, check_object, check_seconds, check_store
-from pydantic_deep.deps import DeepAgentDeps
+from pydantic_deep._checks import (
+    CREATE_AGENT,
+    check_functions,
+    check_name,
+    check_names,
+    check_object,
+    check_seconds,
+    check_store,
+)
+from pydantic_deep.deps import DeepAgentDeps, is_deps_type
 from pydantic_deep.store import (
     BranchExistsError,
     Commit,
@@ -79,6 +87,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
     ) -> None:
         check_object('agent', agent, AbstractAgent, CREATE_AGENT)
         check_store(store)
+        check_functions(make_deps=make_deps)
         if approval_timeout_seconds is not None:
             check_seconds('approval_timeout_seconds', approval_timeout_seconds)
         self.agent = agent
@@ -139,6 +148,8 @@ class VersionedAgent(Generic[DepsT, OutputT]):
             UnfinishedCheckoutError: A checkout into the directory was interrupted.
         """
         check_names(name=name, model=model, conversation_id=conversation_id)
+        if deps is not None and is_deps_type(self.agent.deps_type):
+            check_object('deps', deps, self.agent.deps_type, 'Pass an object of it.')
         id = conversation_id or new_id()
         if conversation_id is not None and await self.store.conversation(id) is not None:
             raise _taken(id)

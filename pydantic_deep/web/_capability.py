@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from pydantic_ai import RunContext, Tool, ToolDefinition
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.toolsets import AbstractToolset
 
+from pydantic_deep._checks import check_flags, check_positive, check_strings
 from pydantic_deep._pause_check import check_can_pause
 from pydantic_deep.extensions import Preview
 
@@ -122,11 +123,10 @@ class Web(AbstractCapability[object]):
         for module, is_used in (('markdownify', self.fetch), ('ddgs', self.search is True)):
             if is_used:
                 check_installed(module)
+        check_flags(asks=self.asks, fetch=self.fetch, private_addresses=self.private_addresses)
         for name in ('allow', 'deny'):
-            if isinstance(value := cast('object', getattr(self, name)), str):
-                raise TypeError(f'`{name}` is {value!r}. Pass a list: `[{value!r}]`.')
+            check_strings(name, getattr(self, name))
         for name in ('max_chars', 'max_bytes', 'timeout_seconds'):
-            if getattr(self, name) <= 0:
-                raise ValueError(f'`{name}` is {getattr(self, name)}. Use a positive number.')
+            check_positive(name, getattr(self, name))
         if not self.fetch and not self.search:
             raise ValueError('`fetch` and `search` are both false. Use one of them, or leave `Web` out.')

@@ -73,6 +73,8 @@ def test_budget_is_a_value_object() -> None:
         ({'run': 5}, '`run` is 5'),
         ({'conversation': {'tokens': 5}}, '`conversation` is'),
         ({'run': Budget(tokens=1), 'warn_at': 0}, '`warn_at` is 0'),
+        ({'run': Budget(tokens=1), 'warn_at': '0.8'}, "`warn_at` is '0.8'"),
+        ({'run': Budget(tokens=1), 'warn_at': None}, '`warn_at` is None'),
         ({'run': Budget(tokens=1), 'warn_at': 1.1}, '`warn_at` is 1.1'),
     ],
 )

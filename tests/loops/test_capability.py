@@ -242,7 +242,7 @@ async def test_excluded_tools_are_exempt() -> None:
 
 
 def test_exclude_is_not_a_single_name() -> None:
-    with pytest.raises(TypeError, match=r"`exclude` is 'look'. Pass a list of names: `\['look'\]`."):
+    with pytest.raises(TypeError, match=r"`exclude` is 'look'. Pass a list: `\['look'\]`."):
         LoopDetection(exclude='look')
 
 

@@ -284,7 +284,7 @@ async def test_run_without_files_is_refused() -> None:
 @pytest.mark.parametrize(
     ('options', 'error', 'message'),
     [
-        ({'filenames': 'AGENTS.md'}, TypeError, 'Pass a sequence'),
+        ({'filenames': 'AGENTS.md'}, TypeError, 'Pass a list'),
         ({'filenames': []}, ValueError, 'Pass names of files'),
         ({'filenames': ['docs/AGENTS.md']}, ValueError, 'without directories'),
         ({'max_chars': 0}, ValueError, '`max_chars` is 0'),

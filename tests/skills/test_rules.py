@@ -74,6 +74,42 @@ def test_diagnostics_have_line_numbers_of_the_file() -> None:
 
 
 @pytest.mark.parametrize(
+    ('value', 'description'),
+    [
+        ('Use for C #projects', 'Use for C'),
+        ('Uses ü😀\t# all', 'Uses ü😀'),
+        ('One\n  two # three', 'One two'),
+        ('&more than this', 'than this'),
+        ('Use: C #projects', 'Use: C #projects'),
+    ],
+)
+def test_a_text_that_yaml_cuts_is_reported(value: str, description: str) -> None:
+    report = Report(path='SKILL.md')
+    header = f'name: folder # a comment\nlicense: MIT # another\ndescription: {value}\n'
+    skill = parse_frontmatter(header, 2, 'folder', report)
+    assert skill is not None
+    assert skill.description == description
+    code = 'not-yaml' if ': ' in value else 'text-cut'  # the text of a field that is not YAML is complete
+    assert [(d.line, d.code) for d in report.diagnostics] == [(4, code)]
+
+
+def test_a_description_that_is_only_a_comment_is_reported() -> None:
+    report = Report(path='SKILL.md')
+    assert parse_frontmatter('name: folder\ndescription: #1 of all\n', 2, 'folder', report) is None
+    assert [(d.line, d.code) for d in report.diagnostics] == [(3, 'text-cut'), (3, 'no-description')]
+
+
+@pytest.mark.parametrize(
+    'value', ['Use for C# projects', '"C" # a comment', "'&more'", '|  # a comment\n  C #1 & more']
+)
+def test_a_complete_text_is_not_reported(value: str) -> None:
+    report = Report(path='SKILL.md')
+    header = f'# a comment\nname: folder\n# another\ndescription: {value}\n# the last\n'
+    assert parse_frontmatter(header, 2, 'folder', report) is not None
+    assert report.diagnostics == []
+
+
+@pytest.mark.parametrize(
     ('name', 'problem'),
     [('a--b', 'hyphen'), ('-a', 'hyphen'), ('a-', 'hyphen'), ('a_b', 'characters other than'), ('Ä', 'uppercase')],
 )

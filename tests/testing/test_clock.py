@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 
+from pydantic_deep.errors import ValidationError
 from pydantic_deep.testing import FakeClock
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -23,10 +26,18 @@ def test_advance_moves_both_clocks() -> None:
     assert (clock.now(), clock.monotonic()) == (NOON + timedelta(seconds=1.5), 1.5)
 
 
-def test_advance_refuses_negative_seconds() -> None:
+@pytest.mark.parametrize('seconds', [-1, math.nan, math.inf, '1', None, True])
+def test_advance_refuses_other_seconds(seconds: Any) -> None:
     clock = FakeClock(NOON)
-    with pytest.raises(ValueError, match='use `set_now`'):
-        clock.advance(-1)
+    with pytest.raises(ValidationError, match=r'seconds: it is .*, and must be a number from 0'):
+        clock.advance(seconds)
+    assert clock.now() == NOON
+
+
+@pytest.mark.parametrize('now', ['2026-05-01', 0, None])
+def test_other_times_are_refused(now: Any) -> None:
+    with pytest.raises(ValidationError, match='now: it is of type'):
+        FakeClock(now)
 
 
 def test_set_now_does_not_change_durations() -> None:

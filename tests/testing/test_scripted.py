@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 from pydantic_ai import Agent, ModelSettings
-from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo
 from pydantic_ai.usage import RequestUsage
 
+from pydantic_deep.errors import ValidationError
 from pydantic_deep.testing import ScriptedModel, ScriptExhaustedError, call
 
 from .conftest import AGENT, call_ids
@@ -162,8 +163,62 @@ def _nothing(messages: object, info: object) -> Any:
     return None
 
 
-@pytest.mark.parametrize('step', [5, None, {'text': 'Hi.'}, ['Hi.', None], _nothing])
+def _request_part(messages: object, info: object) -> Any:
+    return UserPromptPart('Hi.')
+
+
+@pytest.mark.parametrize('step', [_nothing, _request_part])
 async def test_step_of_another_type_is_reported(step: Any) -> None:
     """A function that returns nothing is the usual case."""
     with pytest.raises(TypeError, match=r'A step of the script is .*, or returned it\. Pass or return a text'):
         await Agent(ScriptedModel(step)).run('Hi.')
+
+
+OTHER_STEPS: list[Any] = [5, {'text': 'Hi.'}, ['Hi.', None], b'Hi.', ValueError, str, TextPart, UserPromptPart('Hi.')]
+
+
+@pytest.mark.parametrize('step', [None, *OTHER_STEPS], ids=repr)
+def test_other_steps_are_refused_at_once(step: Any) -> None:
+    with pytest.raises(TypeError, match=r'A step of the script is .*, or returned it\. Pass or return a text'):
+        ScriptedModel('Hi.', step)
+
+
+@pytest.mark.parametrize('then', OTHER_STEPS, ids=repr)
+def test_another_then_is_refused_at_once(then: Any) -> None:
+    with pytest.raises(TypeError, match='A step of the script is '):
+        ScriptedModel('Hi.', then=then)
+
+
+async def test_then_can_be_a_response() -> None:
+    model = ScriptedModel(then='Always.')
+    assert [(await AGENT.run('Go', model=model)).output for _ in range(2)] == ['Always.', 'Always.']
+    with pytest.raises(ConnectionError, match='gone'):
+        await AGENT.run('Go', model=ScriptedModel(then=ConnectionError('gone')))
+
+
+@pytest.mark.parametrize(
+    ('name', 'value', 'field'),
+    [
+        ('model_name', 1, 'model_name'),
+        ('model_name', ' ', 'model_name'),
+        ('usage', {'input_tokens': 1}, 'usage'),
+        ('profile', 'json', 'profile'),
+        ('settings', [1], 'settings'),
+        ('settings', {'temperature': 'hot'}, 'temperature'),
+    ],
+)
+def test_other_arguments_are_refused_by_name(name: str, value: Any, field: str) -> None:
+    options: dict[str, Any] = {name: value}
+    with pytest.raises(ValidationError) as error:
+        ScriptedModel('Hi.', **options)
+    assert error.value.field == field
+
+
+def test_profile_can_be_a_function() -> None:
+    assert ScriptedModel('Hi.', profile=lambda name: {'supports_tools': False}).profile == {'supports_tools': False}
+
+
+@pytest.mark.parametrize('name', [1, None, print])
+def test_name_of_a_call_is_a_text(name: Any) -> None:
+    with pytest.raises(ValidationError, match=r'tool_name: it is .*, and must be a string'):
+        call(name)

@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from pydantic_deep_backends._checks import check_backend
 from pydantic_deep_backends.errors import (
@@ -84,10 +84,13 @@ class MountTable:
 
     Raises:
         InvalidPathError: A mount point is malformed.
+        TypeError: The mounts are no mapping, or one is not a backend.
         ValueError: A mount point is `/`, or two are equal.
     """
 
     def __init__(self, default: BackendProtocol, mounts: Mapping[str, BackendProtocol]) -> None:
+        if not isinstance(cast('object', mounts), Mapping):
+            raise TypeError(f"`mounts` is {mounts!r}. Pass backends by path: `{{'/data': backend}}`.")
         for backend in (default, *mounts.values()):
             check_backend(backend)
         self.default = Mount(prefix='', key=(), backend=default)

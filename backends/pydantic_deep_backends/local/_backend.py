@@ -20,6 +20,7 @@ import os
 import threading
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 import anyio
 
@@ -104,6 +105,11 @@ class LocalBackend(LocalFiles):
         runner: CommandRunner | None = None,
     ) -> None:
         check_platform()
+        for name, flag in (('allow_commands', allow_commands), ('allow_hard_links', allow_hard_links)):
+            if not isinstance(cast('object', flag), bool):
+                raise TypeError(f'`{name}` is {flag!r}. Pass True or False.')
+        if not os.fspath(root):
+            raise ValueError("`root` is ''. Pass a directory; '.' is the current one.")
         allow_commands = allow_commands or runner is not None
         super().__init__(root, allow_commands=allow_commands, allow_hard_links=allow_hard_links)
         self._runner = runner

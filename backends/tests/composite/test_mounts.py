@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from pydantic_deep_backends import CompositeBackend, FileEntry, InvalidPathError, StateBackend
@@ -15,6 +17,12 @@ pytestmark = pytest.mark.anyio
 def test_malformed_mount_point_is_refused(path: str) -> None:
     with pytest.raises(InvalidPathError):
         CompositeBackend(StateBackend(), {path: StateBackend()})
+
+
+@pytest.mark.parametrize('mounts', [None, [], StateBackend(), 'x'], ids=repr)
+def test_mounts_are_a_mapping(mounts: Any) -> None:
+    with pytest.raises(TypeError, match=r'`mounts` is .*\. Pass backends by path'):
+        CompositeBackend(StateBackend(), mounts)
 
 
 def test_root_cannot_be_a_mount_point() -> None:

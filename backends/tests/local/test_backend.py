@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,21 @@ from pydantic_deep_backends.protocol import (
 )
 
 pytestmark = pytest.mark.anyio
+
+
+def test_empty_root_is_refused() -> None:
+    """`Path('')` is the current directory."""
+    with pytest.raises(ValueError, match="`root` is ''"):
+        LocalBackend('')
+
+
+@pytest.mark.parametrize('flag', ['allow_commands', 'allow_hard_links'])
+@pytest.mark.parametrize('value', ['no', 0, None])
+def test_flags_are_bools(tmp_path: Path, flag: str, value: object) -> None:
+    """A text such as that of an environment variable would be true, whatever it says."""
+    options: dict[str, Any] = {flag: value}
+    with pytest.raises(TypeError, match=f'`{flag}` is .* Pass True or False'):
+        LocalBackend(tmp_path, **options)
 
 
 def test_local_backend_supports_files_search_swaps_and_snapshots_but_no_commands(backend: LocalBackend) -> None:

@@ -49,7 +49,16 @@ from pydantic_deep.versions import ApprovalInbox
 from pydantic_deep.views import StoredApproval
 
 from ._history import EXIT_CODE_HELP
-from ._options import USAGE_ERROR_CODE, DocumentOption, StoreOption, choice_parser, error_exit, print_document, read
+from ._options import (
+    USAGE_ERROR_CODE,
+    DocumentOption,
+    StoreOption,
+    choice_parser,
+    error_exit,
+    parse_text,
+    print_document,
+    read,
+)
 
 MAX_ITEMS = 10_000
 """Maximum number of approvals searched for an id suffix."""
@@ -79,7 +88,8 @@ def _list(
         ),
     ] = 'pending',
     agent: Annotated[
-        str | None, typer.Option('--agent', metavar='NAME', help='List only the approvals of one agent.')
+        str | None,
+        typer.Option('--agent', metavar='NAME', parser=parse_text, help='List only the approvals of one agent.'),
     ] = None,
     limit: Annotated[
         int, typer.Option('--limit', '-n', min=1, metavar='N', help='The maximum number of approvals.')
@@ -137,7 +147,12 @@ def _answer(
     ] = None,
     respond: Annotated[
         str | None,
-        typer.Option('--respond', metavar='TEXT', help='Do not run the call; the model gets this text as its result.'),
+        typer.Option(
+            '--respond',
+            metavar='TEXT',
+            parser=parse_text,
+            help='Do not run the call; the model gets this text as its result.',
+        ),
     ] = None,
     respond_json: Annotated[
         str | None,
@@ -146,7 +161,10 @@ def _answer(
         ),
     ] = None,
     by: Annotated[
-        str | None, typer.Option('--by', metavar='NAME', help='The person who answers. Default: USER, else LOGNAME.')
+        str | None,
+        typer.Option(
+            '--by', metavar='NAME', parser=parse_text, help='The person who answers. Default: USER, else LOGNAME.'
+        ),
     ] = None,
     store: StoreOption = None,
     json: DocumentOption = False,
@@ -223,9 +241,9 @@ def _parse_option(option: str, text: str) -> JsonValue:
 
 
 async def _find_approval_id(store: Store, text: str) -> str:
-    """Return the only id with this suffix. Otherwise return the text, which may be a prefix."""
+    """Return the only id with this suffix, if there is one. Otherwise return the text, which may be a prefix."""
     approvals: list[ApprovalRecord] = await store.approvals(status=None, limit=MAX_ITEMS)
-    matches = [approval.id for approval in approvals if approval.id.endswith(text.lower())]
+    matches = [approval.id for approval in approvals if text and approval.id.endswith(text.lower())]
     return matches[0] if len(matches) == 1 else text
 
 

@@ -40,6 +40,7 @@ from ._options import (
     VersionsDirectoryOption,
     error_exit,
     exit_on_error,
+    parse_text,
     print_document,
     read,
 )
@@ -75,7 +76,10 @@ def _record(
     name: Annotated[
         str | None,
         typer.Option(
-            '--name', metavar='NAME', help='The name of the case and of its folder. Default: made from the prompt.'
+            '--name',
+            metavar='NAME',
+            parser=parse_text,
+            help='The name of the case and of its folder. Default: made from the prompt.',
         ),
     ] = None,
     agents: AgentsOption = None,

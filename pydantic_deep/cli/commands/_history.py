@@ -40,6 +40,7 @@ from ._options import (
     StoreOption,
     VersionsDirectoryOption,
     error_exit,
+    parse_text,
     print_document,
     read,
 )
@@ -73,7 +74,10 @@ def _log(
     ] = None,
     directory: VersionsDirectoryOption = Path(),
     conversation: Annotated[
-        str | None, typer.Option('--conversation', metavar='ID', help='Show only the versions of one conversation.')
+        str | None,
+        typer.Option(
+            '--conversation', metavar='ID', parser=parse_text, help='Show only the versions of one conversation.'
+        ),
     ] = None,
     everything: Annotated[
         bool, typer.Option('--all', help='Show the versions of all directories and agents, subagents included.')
@@ -83,6 +87,7 @@ def _log(
         str | None,
         typer.Option(
             '--search',
+            parser=parse_text,
             metavar='TEXT',
             help='Show only conversations with this text, in any case, in their name, a prompt or an answer. It looks '
             'through the newest 1,000 versions.',

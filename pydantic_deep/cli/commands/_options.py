@@ -160,6 +160,13 @@ def choice_parser(*choices: ChoiceT) -> Callable[[str], ChoiceT]:
     return parse
 
 
+def parse_text(text: str) -> str:
+    """Return the text of an option. An empty one, such as that of an unset variable of a shell, is wrong usage."""
+    if is_blank(text):
+        raise typer.BadParameter('it is empty. Omit it, or pass a text.')
+    return text
+
+
 def _parse_dollars(text: str) -> Decimal:
     try:
         return cast('Decimal', Budget(cost=text).cost)
@@ -285,6 +292,7 @@ InstructionsOption = Annotated[
     typer.Option(
         '--instructions',
         metavar='TEXT',
+        parser=parse_text,
         help='Additional instructions for all turns of a new conversation, later ones included, and after /new of a '
         'chat. Not with --continue or --from: that conversation has its own.',
     ),
@@ -337,16 +345,12 @@ class ConversationStart:
         if self.no_store and (self.continues or self.base is not None):
             option = '--continue' if self.continues else '--from'
             raise typer.BadParameter(f'--no-store has nothing to continue. Choose one of {option} and --no-store.')
-        if self.instructions is None:
-            return
-        if self.continues or self.base is not None:
+        if self.instructions is not None and (self.continues or self.base is not None):
             option = '--continue' if self.continues else '--from'
             raise typer.BadParameter(
                 f'--instructions are for a new conversation, and {option} continues one that has its own. '
                 f'Choose one of {option} and --instructions.'
             )
-        if is_blank(self.instructions):
-            raise typer.BadParameter('it is empty. Omit it, or pass a text.', param_hint="'--instructions'")
 
     @asynccontextmanager
     async def open(

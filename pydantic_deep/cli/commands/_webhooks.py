@@ -17,7 +17,7 @@ from pydantic_deep.cli.render._tables import create_table, print_table
 from pydantic_deep.cli.render._terminal_text import escape_invisible
 from pydantic_deep.repository import RowNotFoundError
 
-from ._options import USAGE_ERROR_CODE, DocumentOption, error_exit, exit_on_error, print_document
+from ._options import USAGE_ERROR_CODE, DocumentOption, error_exit, exit_on_error, parse_text, print_document
 from ._server import (
     EXIT_CODE_HELP,
     ConfigOption,
@@ -87,7 +87,8 @@ def _add(
 def _list(
     context: typer.Context,
     owner: Annotated[
-        str | None, typer.Option('--owner', metavar='NAME', help='Only webhooks of this owner. Default: all.')
+        str | None,
+        typer.Option('--owner', metavar='NAME', parser=parse_text, help='Only webhooks of this owner. Default: all.'),
     ] = None,
     store: ServedStoreOption = None,
     config: ConfigOption = None,

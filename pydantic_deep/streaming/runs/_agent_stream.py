@@ -90,7 +90,8 @@ def stream_agent(
     check_object('agent', agent, AbstractAgent, CREATE_AGENT)
     if prompt is not None:
         check_prompt('prompt', prompt)
-    check_numbers(model_settings or {})
+    if model_settings is not None:
+        check_numbers(model_settings)
     if usage_limits is not None:
         check_object('usage_limits', usage_limits, UsageLimits, LIMIT_USAGE)
     if max_iterations is not None and (not isinstance(cast('object', max_iterations), int) or max_iterations < 1):

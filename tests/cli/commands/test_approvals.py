@@ -320,6 +320,16 @@ def test_unknown_approval_id_is_reported(invoke: Invoke, waiting: list[str]) -> 
     assert '`pydantic-deep approvals list`' in result.stderr
 
 
+@pytest.mark.parametrize('id', ['', ':', ':00000000'])
+def test_empty_id_names_no_approval(invoke: Invoke, id: str) -> None:
+    """Not even the only one."""
+    invoke('run', 'Go', '--approvals=pause', model=ScriptedModel(WRITE))
+    result = invoke('approvals', 'answer', id, '--approve')
+    assert (result.exit_code, result.stdout) == (2, '')
+    assert 'approval' in result.stderr
+    assert [row['status'] for row in document(invoke('approvals', 'list', '--json'))] == ['pending']
+
+
 def test_delegation_path_is_empty_without_matching_pending_requests() -> None:
     approval = sample_approval(Dialogue(cast('Store', None)).version())._replace(pending_id='one/two/three')
     assert list(delegation_path(approval, None)) == []

@@ -64,6 +64,22 @@ def test_existing_path_may_have_any_name(invoke: Invoke, work: Path) -> None:
     assert 'There is no SKILL.md' in result.stdout
 
 
+@pytest.mark.parametrize(
+    'command',
+    [
+        'approvals answer x --respond', 'approvals answer x --deny no --by', 'approvals list --agent', 'log --conversation',
+        'log --search', 'evals record HEAD --name', 'webhooks list --owner', 'run Go --instructions',
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize('text', ['', ' \t'])
+def test_empty_text_of_an_option_is_usage_error(invoke: Invoke, command: str, text: str) -> None:
+    """Such as that of an unset variable of a shell, which would be ignored, or stored as an answer."""
+    result = invoke(*command.split(' '), text)
+    assert result.exit_code == 2
+    assert 'it is empty. Omit it, or pass a text.' in result.stderr
+    assert command.split(' ')[-1] in result.stderr
+
+
 @pytest.mark.parametrize('model', ['', ' '])
 def test_blank_model_is_refused(invoke: Invoke, model: str) -> None:
     result = invoke('run', 'x', '--model', model)
