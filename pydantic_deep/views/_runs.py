@@ -26,6 +26,7 @@ class Run(View):
             'conversation_id': EXAMPLE_ID,
             'agent': 'analyst',
             'state': 'complete',
+            'prompt': 'Summarize /uploads/sales.csv.',
             'has_moved_on': False,
             'base_id': EXAMPLE_ID,
             'version_id': EXAMPLE_ID,
@@ -51,6 +52,8 @@ class Run(View):
     """The name of the agent."""
     state: RunState
     """The state of the newest attempt, or `suspended`."""
+    prompt: str | None = None
+    """The prompt of its turn, as the user typed it. Null for a run that resumes a turn, until its first step is stored."""
     has_moved_on: bool
     """Whether the run is suspended and its conversation has moved on: a later turn began, or the head is elsewhere. Such
     a run resumes only on request."""

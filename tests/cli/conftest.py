@@ -70,7 +70,11 @@ class ScriptedTerminal(Terminal):
         self.typed = list(typed)
         self.prompts: list[tuple[str, str, bool]] = []
         """Prompts shown so far: the prompt, its default text and whether it is multiline."""
-        self.__dict__['console'] = Console(file=self.stdout, width=width)  # a file has no size
+        self.width = width
+
+    @property
+    def console(self) -> Console:
+        return Console(file=self.stdout, width=self.width)  # a file has no size
 
     @property
     def shown(self) -> str:

@@ -4,7 +4,8 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 
 import { Icon } from './icons';
 import { enterKeys, isSending } from './preferences';
-import { draft, isRunning, live, open, route, send, stop } from './state';
+import { draft, isRunning, live, me, open, route, send, stop } from './state';
+import { keep, session } from './storage';
 import { count, plain, size, Text, tokens } from './text';
 
 const growsItself = CSS.supports('field-sizing', 'content');
@@ -16,8 +17,27 @@ export function growing(field: HTMLTextAreaElement): void {
   field.style.height = `${field.scrollHeight + 2}px`;
 }
 
-/** What is written and attached in a conversation and not sent, until the page is left. The empty id is that of a new one. */
-const drafts = new Map<string, { text: string; files: File[] }>();
+interface Draft { text: string; files: File[]; lost: string[] }
+
+/** What is written and attached in a conversation and not sent. The empty id is that of a new one. */
+const drafts = new Map<string, Draft>();
+const keyOf = (id: string) => `draft ${me.value!.owner} ${id}`;
+
+/** The browser keeps the text of a draft when the page is loaded again, and the names of its files, which are lost. */
+function draftOf(id: string): Draft {
+  const known = drafts.get(id);
+  if (known) return known;
+  const [text, ...lost] = JSON.parse(session.getItem(keyOf(id)) ?? '[""]') as [string, ...string[]];
+  const found = { text, files: [], lost };
+  drafts.set(id, found);
+  return found;
+}
+
+function setDraft(id: string, text: string, files: File[] = [], lost: string[] = []): void {
+  drafts.set(id, { text, files, lost });
+  if (text || files.length > 0) keep(keyOf(id), JSON.stringify([text, ...files.map(({ name }) => name), ...lost]));
+  else session.removeItem(keyOf(id));
+}
 
 export function Composer({ placeholder }: { placeholder: string }) {
   const id = route.value.view === 'chat' ? route.value.id : '';
@@ -25,17 +45,17 @@ export function Composer({ placeholder }: { placeholder: string }) {
 }
 
 function Field({ id, placeholder }: { id: string; placeholder: string }) {
-  const kept = drafts.get(id);
+  const kept = draftOf(id);
   const field = useRef<HTMLTextAreaElement>(null);
   const chooser = useRef<HTMLInputElement>(null);
-  const [files, setFiles] = useState<File[]>(kept?.files ?? []);
+  const [files, setFiles] = useState(kept.files);
   const [isOver, setOver] = useState(false);
   const [isBusy, setBusy] = useState(false);
   const put = useRef('');
 
-  const keep = () => { drafts.set(id, { text: field.current!.value, files }); growing(field.current!); };
+  const onInput = () => { setDraft(id, field.current!.value, files, kept.lost); growing(field.current!); };
   useEffect(() => { growing(field.current!); if (matchMedia('(pointer: fine)').matches) field.current!.focus(); }, []);
-  useEffect(() => { if (files !== kept?.files) drafts.set(id, { text: field.current!.value, files }); }, [files]);
+  useEffect(() => { if (files !== draftOf(id).files) setDraft(id, field.current!.value, files, kept.lost); }, [files]);
   useEffect(() => {
     if (draft.value === null) return;
     const { text } = draft.value;
@@ -43,7 +63,7 @@ function Field({ id, placeholder }: { id: string; placeholder: string }) {
     const isPut = written === '' || written === put.current || written === text;
     field.current!.value = isPut ? text : `${text}${text.endsWith(' ') ? '' : '\n'}${written}`; // nothing that is written is lost
     put.current = text;
-    keep();
+    onInput();
     field.current!.focus();
     draft.value = null;
   }, [draft.value]);
@@ -58,15 +78,15 @@ function Field({ id, placeholder }: { id: string; placeholder: string }) {
     const wasSent = await send(prompt, files);
     setBusy(false);
     if (!wasSent) return;
-    const written = field.current?.value ?? drafts.get(id)?.text ?? '';
+    const written = field.current?.value ?? draftOf(id).text;
     const rest = written.startsWith(text) ? written.slice(text.length).trimStart() : written; // the next prompt
-    drafts.set(id, { text: rest, files: [] });
+    setDraft(id, rest);
     setFiles((now) => now.filter((file) => !files.includes(file)));
     if (field.current) {
       field.current.value = rest;
       growing(field.current);
     } else if (rest && live.value?.prompt?.text === prompt) { // the new conversation is open
-      drafts.delete(id);
+      setDraft(id, '');
       draft.value = { text: rest };
     }
   };
@@ -83,6 +103,7 @@ function Field({ id, placeholder }: { id: string; placeholder: string }) {
     attach(pasted.map((file, at) => file.name === 'image.png' ? new File([file], `pasted-${moment}${at || ''}.png`, { type: file.type }) : file));
   };
   const onDrop = (event: DragEvent) => { event.preventDefault(); setOver(false); attach(event.dataTransfer?.files ?? []); };
+  const missing = kept.lost.filter((name) => !files.some((file) => file.name === name));
   const hasFiles = (event: DragEvent) => event.dataTransfer?.types.includes('Files') ?? false;
 
   return <form id="say" class={isOver ? 'over' : undefined} onSubmit={(event) => { event.preventDefault(); void submit(); }}
@@ -91,7 +112,8 @@ function Field({ id, placeholder }: { id: string; placeholder: string }) {
       <Icon name="clip" /><Text of={file.name} /> <span class="faint">{size(file.size)}</span>
       <button type="button" class="quiet small" aria-label={`Remove ${plain(file.name)}`} onClick={() => setFiles(files.filter((each) => each !== file))}><Icon name="close" /></button>
     </li>)}</ul>}
-    <textarea id="prompt" ref={field} rows={1} dir="auto" defaultValue={kept?.text} placeholder={placeholder} aria-label="Prompt" onKeyDown={onKey} onPaste={onPaste} onInput={keep} />
+    {missing.length > 0 && <p class="note" role="status">Files are not kept when this page is loaded again. Attach them again: <Text of={missing.join(', ')} /></p>}
+    <textarea id="prompt" ref={field} rows={1} dir="auto" defaultValue={kept.text} placeholder={placeholder} aria-label="Prompt" onKeyDown={onKey} onPaste={onPaste} onInput={onInput} />
     <div class="row">
       <input type="file" multiple hidden ref={chooser} aria-label="Files to attach" onChange={(event) => { attach(event.currentTarget.files ?? []); event.currentTarget.value = ''; }} />
       <button type="button" class="quiet" title="Attach files" aria-label="Attach files" onClick={() => chooser.current!.click()}><Icon name="clip" /></button>

@@ -148,6 +148,7 @@ function TurnItem({ turn, place, versionId, hidden, canChange }: TurnProps) {
       {turn.items.filter((item) => item.kind !== 'call' || item.outcome !== null || !hiddenCalls.includes(item.id)).map((item, at) =>
         <ItemView key={at} item={item} versionId={versionId} runId={place?.own.run_id ?? null} isPending={false} />)}
       {place?.own.state === 'interrupted' && <p class="note">This turn was interrupted. What was done is kept.</p>}
+      {place?.own.state === 'failed' && place.own.id !== versionId && <p class="note">This turn failed. What was done is kept.</p>}
     </div>
   </li>;
 }

@@ -192,10 +192,10 @@ function start(): void {
 document.addEventListener('keydown', onKey);
 document.addEventListener('click', (event) => { if (!(event.target as HTMLElement).closest('.card, dialog')) tidy(); });
 window.addEventListener('hashchange', () => { if (location.hash.startsWith('#key=')) start(); else if (me.value !== null) void follow(); });
-// Calls of other runs arrive while nothing happens here.
+// Calls of other runs and turns of other pages arrive while nothing happens here.
 const lookForApprovals = () => { if (me.value !== null && (document.visibilityState === 'visible' || notifications.value.value === 'on')) void listApprovals(); };
 window.addEventListener('focus', () => { lookForApprovals(); if (me.value !== null) { void lookForChanges(); void refreshList(); } });
-setInterval(lookForApprovals, 15_000);
+setInterval(() => { lookForApprovals(); if (me.value !== null && document.visibilityState === 'visible') void lookForChanges(); }, 15_000);
 effect(() => { document.documentElement.dataset['theme'] = theme.value.value; });
 effect(() => {
   const title = route.value.view === 'inbox' ? 'Approvals' : route.value.view === 'new' ? null : open.value?.details.name;

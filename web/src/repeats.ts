@@ -2,7 +2,7 @@
 
 import { signal } from '@preact/signals';
 
-import { session } from './storage';
+import { keep, session } from './storage';
 import type { Approval, Repeat } from './types';
 
 /** Calls of a conversation that this page approves; `says` names them. */
@@ -14,7 +14,7 @@ export const approved = signal<Approved[]>(stored === null ? [] : JSON.parse(sto
 
 function store(list: Approved[]): void {
   approved.value = list;
-  session.setItem('approved', JSON.stringify(list));
+  keep('approved', JSON.stringify(list));
 }
 
 const isSame = (each: Approved, conversation: string, key: string) => each.conversation === conversation && each.key === key;

@@ -6,7 +6,7 @@ import { notify } from './preferences';
 import { approveLater, isApproved } from './repeats';
 import * as server from './server';
 import { Refused } from './server';
-import { session } from './storage';
+import { keep, session } from './storage';
 import { plain } from './text';
 import { after, nameOf, type Item, type Prompt, type Turn, turnsOf, typed } from './transcript';
 import type {
@@ -294,7 +294,7 @@ export async function send(prompt: string, files: File[] = [], to = currentId())
       const run = await server.post<Run>(`conversations/${id}/turns?wait=false`, { prompt });
       if (to === null) showPrepared();
       const sent: Prompt = { text: prompt, media: [], files: files.map((file) => file.name) };
-      session.setItem('sent', JSON.stringify([run.id, sent]));
+      keep('sent', JSON.stringify([run.id, sent]));
       void watchRun(id, run.id, sent, base);
       return true;
     })() ?? false;
@@ -348,7 +348,7 @@ async function watchRun(id: string, runId: string, prompt: Prompt | null, base: 
   let isDue = false;
   const show = () => { isDue = false; if (watching === controller) live.value = now; };
   if (prompt === null) void loadDecisions(); // of the person or the program that has resumed the run
-  if (prompt === null) void loadPrompt(id, runId).then((found) => { if (watching === controller) live.value = now = { ...now, prompt: found }; });
+  if (prompt === null) void loadPrompt(runId).then((found) => { if (watching === controller) live.value = now = { ...now, prompt: found }; });
   try {
     for await (const event of server.watch(runId, controller.signal)) {
       if (watching !== controller) return;
@@ -373,14 +373,13 @@ async function watchRun(id: string, runId: string, prompt: Prompt | null, base: 
   if (!waits && !isSeen) notify(plain(titleOf(id) ?? 'Conversation'), now.error === null ? 'The turn has ended.' : 'The turn has failed.', `#/c/${id}`);
 }
 
-/** The prompt that this tab has sent, also after a reload; or that of a run that somebody else started, as soon as its first step is stored. */
-async function loadPrompt(conversationId: string, runId: string): Promise<Prompt | null> {
+/** The prompt that this tab has sent, also after a reload; or that of a run that somebody else started. */
+async function loadPrompt(runId: string): Promise<Prompt | null> {
   const [sentId, sent] = JSON.parse(session.getItem('sent') ?? '[]') as [string?, Prompt?];
   if (sent && sentId === runId) return sent;
-  const { items } = await server.get<Page<Version>>(`conversations/${conversationId}/versions?steps=true&limit=5`).catch(() => ({ items: [] as Version[] }));
-  const text = items.find((version) => version.run_id === runId)?.prompt;
+  const text = (await server.get<Run>(`runs/${runId}`).catch(() => null))?.prompt ?? null;
   const isShown = typed(open.value?.turns.at(-1)?.prompt?.text ?? '') === text; // the run continues a turn after an answer
-  return text && !isShown ? { text, media: [] } : null;
+  return text !== null && !isShown ? { text, media: [] } : null;
 }
 
 export const stop = guarded(async () => {

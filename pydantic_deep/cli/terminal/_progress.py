@@ -11,7 +11,6 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console, Group
-from rich.live import Live
 from rich.text import Text
 
 from pydantic_deep.cli.render._event_lines import (
@@ -30,6 +29,7 @@ from pydantic_deep.cli.render._event_lines import (
 from pydantic_deep.cli.render._markdown import AnswerMarkdown, markdown_blocks, split_blocks, tail_lines
 from pydantic_deep.cli.render._terminal_text import escape_invisible, escape_prose
 from pydantic_deep.cli.render._wrapping import print_truncated, print_wrapped
+from pydantic_deep.cli.terminal._live_block import LiveBlock
 from pydantic_deep.cli.terminal._terminal import set_echo
 from pydantic_deep.streaming import (
     Approval,
@@ -49,9 +49,6 @@ from pydantic_deep.streaming import (
     UsageEvent,
 )
 from pydantic_deep.todos import Todo
-
-REFRESH_PER_SECOND = 4
-"""Refresh rate of the block, high enough for its count of seconds."""
 
 
 class ProgressDisplay:
@@ -84,21 +81,13 @@ class ProgressDisplay:
         self._error: ErrorEvent | None = None
         self._shown_tasks: set[str] = set()
         self._is_live = console.is_terminal and not console.is_dumb_terminal
-        self._live: Live | None = None
+        self._live: LiveBlock | None = None
 
     def __enter__(self) -> Self:
         """Start to draw the block."""
         if self._is_live:
             set_echo(is_on=False)  # typed text would displace the block, and stay among the lines
-            self._live = Live(
-                console=self._console,
-                get_renderable=self._render_block,
-                transient=True,
-                refresh_per_second=REFRESH_PER_SECOND,
-                redirect_stdout=False,
-                redirect_stderr=False,
-            )
-            self._live.start(refresh=True)
+            self._live = LiveBlock(self._console, self._render_block)
         return self
 
     def __exit__(
@@ -172,8 +161,9 @@ class ProgressDisplay:
 
     def _append_text(self, text: str) -> None:
         """Append a piece of the answer. In a chat, print what more text cannot change: blocks of Markdown, or lines."""
+        starts_line = self._text.endswith('\n')  # which may start a block, and thereby end the one before it
         self._text += text
-        if not self._shows_answer or '\n' not in text:
+        if not self._shows_answer or not (starts_line or '\n' in text):
             return
         if self._is_live:
             blocks, self._text = split_blocks(self._text)

@@ -31,9 +31,9 @@ class Terminal:
     stdout: TextIO
     """The output of the terminal."""
 
-    @cached_property
+    @property
     def console(self) -> Console:
-        """A console that prints to the terminal, as wide as it is."""
+        """A console that prints to the terminal, as wide as it is now."""
         columns = os.get_terminal_size(self.stdout.fileno()).columns  # Rich measures only the standard streams
         return Console(file=self.stdout, width=columns or None)
 

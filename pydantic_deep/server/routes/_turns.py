@@ -110,7 +110,7 @@ class TurnRequest:
         stored: StoredRun | None = None
         queued: QueuedRunRecord | None = None
         with suppress(*UNAVAILABLE_ERRORS):  # if the store has lost the run, the response is built from this process
-            stored = await load_run(state.store, state.runs, run.id) if self.wait else None
+            stored = await load_run(state.store, state.runs, run.id)
             queued = await state.store.queue.get(run.id) if run.is_mirrored else None
         agent = state.agents[run.agent_name]
         own = AuthorizedRun(id=run.id, agent=agent, local=run, stored=stored, queued=queued)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Annotated, cast
 
 from pydantic import BaseModel, Field
 
 from pydantic_deep._examples import EXAMPLE_DIGEST, example_config
+from pydantic_deep._messages.loaded_skills import typed_prompt
 from pydantic_deep.server._state import ServerState
 from pydantic_deep.server.access._ownership import AuthorizedRun
 from pydantic_deep.server.runs._server_run import queued_state
 from pydantic_deep.store import QueuedRunRecord, utc_datetime
-from pydantic_deep.views import Run, Usage, stored_output_text
+from pydantic_deep.views import Run, TurnLineages, Usage, prompt_text, stored_output_text
 
 from ._approvals import Answer
 from ._fields import Id, Name, Reason
@@ -106,7 +108,7 @@ async def build_run(state: ServerState, own: AuthorizedRun) -> Run:
     version = None if stored is None or stored.version is None else await own.agent.load(stored.version.id)
     approvals = [] if version is None else await state.views.approvals_of(version)
     version_id = None if version is None else version.id
-    started: dict[str, object] = {}
+    started: dict[str, object] = {'prompt': await _prompt(state, own)}
     if stored is not None:  # the same in every process
         started['started_at'] = utc_datetime(stored.attempts[0].started_at)
     if local is not None:
@@ -122,7 +124,7 @@ async def build_run(state: ServerState, own: AuthorizedRun) -> Run:
             **started,
         )
     if stored is None:
-        return _queued_run(cast('QueuedRunRecord', queued), place)
+        return _queued_run(cast('QueuedRunRecord', queued), place, started)
     return Run.of(
         stored,
         conversation_id=stored.last.conversation_id,
@@ -141,7 +143,16 @@ async def build_run(state: ServerState, own: AuthorizedRun) -> Run:
     )
 
 
-def _queued_run(queued: QueuedRunRecord, place: Mapping[str, object]) -> Run:
+async def _prompt(state: ServerState, own: AuthorizedRun) -> str | None:
+    """Return the prompt of a run as it was typed. Until a version has it, it is in the record of the run or of its turn."""
+    stored, queued = own.stored, own.queued
+    if stored is not None and stored.version is not None:
+        return await TurnLineages(store=state.store).prompt(stored.version)
+    record = queued if stored is None else stored.last
+    return None if record is None or record.prompt is None else typed_prompt(prompt_text(json.loads(record.prompt)))
+
+
+def _queued_run(queued: QueuedRunRecord, place: Mapping[str, object], started: Mapping[str, object]) -> Run:
     """Build a run that has not begun."""
     return Run.of(
         queued,
@@ -160,4 +171,5 @@ def _queued_run(queued: QueuedRunRecord, place: Mapping[str, object]) -> Run:
         started_at=utc_datetime(queued.started_at or queued.submitted_at),
         ended_at=None if queued.ended_at is None else utc_datetime(queued.ended_at),
         **place,
+        **started,
     )

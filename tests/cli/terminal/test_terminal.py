@@ -65,8 +65,11 @@ async def test_ask_returns_the_typed_text(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_console_has_the_width_of_the_terminal() -> None:
-    with open_pty() as (_, terminal):
+    """The width may change between two prompts of a chat."""
+    with open_pty() as (ours, terminal):
         assert terminal.console.width == COLUMNS
+        termios.tcsetwinsize(ours, (24, COLUMNS // 2))
+        assert terminal.console.width == COLUMNS // 2
 
 
 def test_discard_input_drops_typed_keys() -> None:

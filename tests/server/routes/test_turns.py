@@ -132,7 +132,7 @@ async def test_turn_without_waiting_returns_202_and_continues(ada: Client, gate:
 
     assert begun.status_code == 202
     run = begun.json()
-    assert (run['state'], run['ended_at']) == ('running', None)
+    assert (run['state'], run['prompt'], run['ended_at']) == ('running', 'hold', None)
     await gate.reached.wait()
     assert (await ada.get(path)).json()['running'] == [run['id']]
     working = (await ada.get(begun.headers['location'])).json()
@@ -141,7 +141,7 @@ async def test_turn_without_waiting_returns_202_and_continues(ada: Client, gate:
     frames = frames_in((await ada.get(f'{begun.headers["location"]}/events')).content)
     assert said(frames) == 'Done.'
     ended = (await ada.get(begun.headers['location'])).json()
-    assert (ended['state'], ended['output']) == ('complete', 'Done.')
+    assert (ended['state'], ended['prompt'], ended['output']) == ('complete', 'hold', 'Done.')
     assert (await ada.get(path)).json()['running'] == []
 
 
@@ -193,6 +193,7 @@ async def test_failed_run_exposes_no_internal_details(ada: Client):
     events = told(frames_in((await ada.get(f'/api/runs/{run["id"]}/events')).content))
 
     assert (run['state'], run['error']['kind'], run['output']) == ('failed', 'run_failed', None)
+    assert run['prompt'] == 'fail'
     assert 'secret' not in str((run, events))
     assert [event for event, _ in events][-2:] == ['error', 'end']
     assert events[-1][1]['status'] == 'failed'

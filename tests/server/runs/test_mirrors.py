@@ -337,6 +337,7 @@ async def test_run_is_listed_with_its_node_on_every_door(fleet: Fleet, gate: Gat
 
     assert (queued['id'], queued['state'], queued['node']) == (run, 'queued', None)
     assert (running['state'], ended['state']) == ('running', 'complete')
+    assert [each['prompt'] for each in (queued, running, ended)] == ['wait'] * 3
     assert running['node'].endswith(f':{os.getpid()}')
     assert running['heartbeat_at'] is not None
 

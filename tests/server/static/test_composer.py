@@ -187,6 +187,47 @@ async def test_each_conversation_keeps_its_draft(open_page: OpenPage):
     await expect(prompt).to_have_value('')
 
 
+async def test_unsent_text_survives_a_reload_in_its_conversation(open_page: OpenPage):
+    """What is written and not sent is there after a reload. A browser keeps no files, so the page names those that are lost.
+    What is sent is not there any more."""
+    seen = await open_page()
+    prompt, note = seen.page.locator('#prompt'), seen.page.locator('#say .note')
+    await prompt.fill('draft of a new one')
+    await seen.page.reload()
+    await expect(prompt).to_have_value('draft of a new one')
+    await expect(note).to_have_count(0)
+    await seen.say('one', until='You said: one')
+    await prompt.fill('draft of one\nand more')
+    await seen.page.evaluate(PUT, ['drop', 'b.txt', 'dropped'])
+    await expect(seen.page.locator('.attached .chip')).to_have_count(1)
+    await seen.page.reload()
+    await expect(prompt).to_have_value('draft of one\nand more')
+    await expect(note).to_contain_text('Attach them again: b.txt')
+    await seen.page.click('#new')
+    await expect(seen.page.locator('.welcome #prompt')).to_have_value('')
+    await expect(note).to_have_count(0)
+    await seen.page.go_back()
+    await seen.page.evaluate(PUT, ['drop', 'b.txt', 'dropped'])
+    await expect(note).to_have_count(0)
+    await prompt.press('Enter')
+    await expect(seen.turns.last.locator('.bubble')).to_contain_text('draft of one\nand more')
+    await seen.page.reload()
+    await expect(seen.turns).to_have_count(2)
+    await expect(prompt).to_have_value('')
+    assert seen.problems == []
+
+
+async def test_prompt_that_the_browser_has_no_space_for_is_sent(open_page: OpenPage):
+    """A browser refuses to keep texts of several megabytes. They are sent, and their turns are shown."""
+    seen = await open_page()
+    await seen.say('one', until='You said: one')
+    await seen.page.evaluate(
+        "() => { Storage.prototype.setItem = () => { throw new DOMException('full', 'QuotaExceededError'); }; }"
+    )
+    await seen.say('two', until='You said: two')
+    assert seen.problems == []
+
+
 async def test_attached_files_are_shown_while_the_turn_runs(open_page: OpenPage):
     """The files are at their prompt from the beginning of the turn, also before its end is stored."""
     seen = await open_page()

@@ -271,6 +271,7 @@ async def test_turn_that_failed_after_a_step_is_tried_again_in_its_place(open_pa
             await expect(seen.page.locator('.failure')).to_contain_text('The run failed with ValueError')
     await seen.say('better', until='You said: better')
     await expect(seen.page.locator('.failure')).to_have_count(0)
+    await expect(seen.page.locator('.note')).to_have_text('This turn failed. What was done is kept.')
     assert seen.problems == []
 
 

@@ -33,8 +33,10 @@ RECORD = """() => {
 
 @pytest.fixture
 def agents(gate: Gate) -> Mapping[str, AnyAgent]:
-    def answer(messages: object, info: object) -> Any:
+    async def answer(messages: object, info: object) -> Any:
         text = str(messages)
+        if "'think'" in text:
+            await gate.hold()
         return [call('hold')] if "'wait'" in text and 'held' not in text else 'Yes.'
 
     return {'analyst': create_deep_agent(ScriptedModel(then=answer), tools=[gate.hold])}
@@ -202,3 +204,20 @@ async def test_run_is_shown_in_its_own_conversation_only(open_page: OpenPage, ga
     await expect(seen.calls).to_have_text(['holdrunning'])
     assert await seen.page.evaluate('[...window.shownInOne]') == ['one']
     gate.opened.set()
+
+
+async def test_turn_of_another_page_is_shown_with_its_prompt_when_it_begins(open_page: OpenPage, gate: Gate):
+    """A page that is open finds the turn that another one has started without a click, and shows its prompt before the
+    model has answered."""
+    first = await open_page()
+    await first.say('one', until='Yes.')
+    second = await open_page()
+    await second.page.clock.install()
+    await second.page.click('#conversations a')
+    await expect(second.turns.last.locator('.markdown')).to_have_text('Yes.')
+    await first.send('think')
+    await gate.reached.wait()
+    await second.page.clock.run_for(15_000)
+    await expect(second.turns.last.locator('.bubble')).to_have_text('think')
+    await expect(second.page.locator('#stop')).to_be_visible()
+    assert first.problems == second.problems == []
