@@ -27,6 +27,7 @@ from pydantic_ai.messages import ToolCallPart, ToolReturn, ToolReturnPart
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 
 from ._messages.half_characters import repair_result
+from ._messages.iterators import drained
 from ._toolsets.sequential_toolset import with_sequential_toolsets
 
 _LOGGER = logging.getLogger('pydantic_deep')
@@ -99,8 +100,8 @@ class ToolFailures(AbstractCapability[object]):
         raise ToolFailed(error.message if isinstance(error, ModelRetry) else str(error)) from error
 
     def get_wrapper_toolset(self, toolset: AbstractToolset[object]) -> AbstractToolset[object]:
-        """Fail the call if a tool's own `args_validator` raises an unexpected exception."""
-        return _WithFailingValidators(with_sequential_toolsets(toolset), failed=self._failed)
+        """Fail the call if a tool's own `args_validator`, or an iterator that it returns, raises an exception."""
+        return _GuardedTools(with_sequential_toolsets(toolset), failed=self._failed)
 
     def _failed(self, error: Exception) -> ToolFailed:
         """Return the failed result for an exception; raise the exception if it is not a failure of the tool."""
@@ -112,14 +113,21 @@ class ToolFailures(AbstractCapability[object]):
 
 
 @dataclass
-class _WithFailingValidators(WrapperToolset[object]):
-    """The tools of a toolset, with validators that raise only exceptions that pydantic-ai expects."""
+class _GuardedTools(WrapperToolset[object]):
+    """The tools of a toolset, with validators that raise only exceptions that pydantic-ai expects, and results without
+    iterators, which the first serialization would consume.
+    """
 
     failed: Callable[[Exception], ToolFailed]
 
     async def get_tools(self, ctx: RunContext[object]) -> dict[str, ToolsetTool[object]]:
         tools = await super().get_tools(ctx)
         return {name: self._guarded(tool) for name, tool in tools.items()}
+
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[object], tool: ToolsetTool[object]
+    ) -> object:
+        return drained(await super().call_tool(name, tool_args, ctx, tool))
 
     def _guarded(self, tool: ToolsetTool[object]) -> ToolsetTool[object]:
         validate = tool.args_validator_func
@@ -153,7 +161,7 @@ def _serialize(result: object) -> None:
     value = cast('ToolReturn[object]', result).return_value if isinstance(result, ToolReturn) else result
     if isinstance(value, str):
         value.encode()
-    elif not isinstance(value, Iterator):  # an iterator can be consumed only once
+    else:
         ToolReturnPart(tool_name='', content=value, tool_call_id='').model_response_str()
 
 

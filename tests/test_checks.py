@@ -331,7 +331,7 @@ async def test_parts_of_an_agent_are_lists_of_objects(name: str, value: Any) -> 
     assert await raised(lambda: Subagent('worker', 'Works.', **options)) == name
 
 
-@pytest.mark.parametrize('instructions', [0, b'Be.', ['Be.', None], print, (text for text in 'ab')], ids=repr)
+@pytest.mark.parametrize('instructions', [0, b'Be.', ['Be.', None], print, (text for text in 'ab')])
 def test_instructions_of_an_agent_are_texts(instructions: Any) -> None:
     for create in (create_deep_agent, partial(Subagent, 'worker', 'Works.')):
         with pytest.raises(TypeError, match=r'`instructions` is .*\. Pass a text or a list of texts'):
@@ -411,7 +411,7 @@ async def test_an_agent_with_deps_of_a_generic_type_gets_none() -> None:
     assert await prompt(agent).user('Go').prompt() == 'Fine.'
 
 
-@pytest.mark.parametrize('names', ['x', b'x', 5, ['x', 5], (name for name in 'ab')], ids=repr)
+@pytest.mark.parametrize('names', ['x', b'x', 5, ['x', 5], (name for name in 'ab')])
 def test_lists_of_strings_are_lists(names: Any) -> None:
     calls: list[Callable[[], Any]] = [
         lambda: LoopDetection(exclude=names), lambda: UntrustedContent(trusted_paths=names),

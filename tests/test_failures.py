@@ -175,14 +175,22 @@ async def test_halves_of_surrogate_pairs_in_a_result_are_repaired(result: object
     assert (seen.outcome, seen.content) == ('success', sent)
 
 
-async def test_iterator_of_a_tool_is_not_consumed() -> None:
-    model = ScriptedModel(call('count'), 'done')
+async def test_what_an_iterator_yields_is_the_result() -> None:
+    """It is read once, however often the result is sent. What it raises is a failure of the tool."""
+    model = ScriptedModel([call('count'), call('fail')], 'done', 'done')
     agent = Agent(model, deps_type=object, capabilities=[ToolFailures()])
-    numbers = iter([1, 2])
 
     @agent.tool_plain
     def count() -> object:
-        return numbers
+        return {'numbers': iter([1, 2])}
 
-    await agent.run('go')
-    assert model.requests[-1].tool_returns[0].content is numbers
+    @agent.tool_plain
+    def fail() -> object:
+        return (1 // number for number in (1, 0))
+
+    first = await agent.run('go')
+    await agent.run('go on', message_history=first.all_messages())
+    for request in model.requests[1:]:
+        counted, failed = request.tool_returns
+        assert (counted.outcome, counted.content) == ('success', {'numbers': [1, 2]})
+        assert (failed.outcome, failed.content) == ('failed', 'ZeroDivisionError: integer division or modulo by zero')

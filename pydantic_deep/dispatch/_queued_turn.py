@@ -20,7 +20,15 @@ from pydantic_deep.store import (
     StoreUnavailableError,
     VersionNotFoundError,
 )
-from pydantic_deep.streaming import EndEvent, RunEvents, StartEvent, StreamEvent, describe_failure, project_messages
+from pydantic_deep.streaming import (
+    EXPECTED_ERRORS,
+    EndEvent,
+    RunEvents,
+    StartEvent,
+    StreamEvent,
+    describe_failure,
+    project_messages,
+)
 from pydantic_deep.versions import (
     AgentVersion,
     ApprovalsPendingError,
@@ -198,5 +206,11 @@ class QueuedTurn:
 
 
 def describe_problem(error: BaseException | None) -> str:
-    """Return an error as a text that every database accepts: otherwise the claim of its run could not be ended."""
-    return join_halves(f'{type(error).__name__}: {error}'[:_PROBLEM_CHARS].replace('\0', '\\0'))
+    """Return an error as a text that every database accepts: otherwise the claim of its run could not be ended.
+
+    Clients may read its first line. The others have the message of an unexpected error.
+    """
+    described = 'The store did not take its end.' if error is None else describe_failure(error).message
+    if not isinstance(error, (*EXPECTED_ERRORS, type(None))):
+        described += f'\n{type(error).__name__}: {error}'
+    return join_halves(described[:_PROBLEM_CHARS].replace('\0', '\\0'))

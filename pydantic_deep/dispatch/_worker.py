@@ -286,7 +286,7 @@ class Worker:
             return
         if known.agent_name not in self._agents:
             error = UnknownAgentError(run_id, known.agent_name, sorted(self._agents))
-            await self._queue.explain(run_id, str(error))
+            await self._queue.explain(run_id, f'It needs a worker with the agent {known.agent_name!r}.')
             raise error
         self._active[run_id] = active = _Active(agent_name=known.agent_name)
         try:

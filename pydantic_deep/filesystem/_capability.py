@@ -16,6 +16,7 @@ from pydantic_deep._checks import check_least
 from pydantic_deep._messages.deferred_metadata import Preview
 from pydantic_deep._messages.half_characters import join_halves
 from pydantic_deep._messages.headings import FILES_HEADING, UPLOADS_HEADING
+from pydantic_deep._messages.iterators import drained
 from pydantic_deep._messages.notice import Notice, first_requests, last_noticed
 from pydantic_deep._messages.summary_metadata import CarriedOver
 from pydantic_deep._toolsets.parallel_calls import has_parallel_calls
@@ -35,7 +36,7 @@ from ._backend import as_backend, commands_of, source_of
 from ._files import Files, RunState
 from ._inputs import last_prompts, shorten_prompts
 from ._listing import list_names
-from ._offload import HEAD_CHARS, TAIL_CHARS, render_preview, store_text, text_of
+from ._offload import HEAD_CHARS, TAIL_CHARS, render_preview, store_text, text_of, with_text
 from ._preview import preview_call, read_paths, written_file
 from ._protection import changes_protected, refusal
 from ._render import render_uploads
@@ -64,8 +65,8 @@ class Filesystem(AbstractCapability[object]):
 
     If the result of any tool exceeds `offload_chars`, as text or as JSON, the model receives only its head and tail.
     The complete result is stored in memory under `/offload`, where `read_file` and `grep` can access it, for the
-    lifetime of `DeepAgentDeps` or otherwise of the run. Results with images or other files are not shortened, and
-    neither are results of tools with a `tool_kind`, which programs read, and `ToolReturn.content`. Long texts in the
+    lifetime of `DeepAgentDeps` or otherwise of the run. Images and other files of a result follow its text. Not
+    shortened are results of tools with a `tool_kind`, which programs read, and `ToolReturn.content`. Long texts in the
     user's prompt are offloaded in the same way before they are first sent; the message history is not changed.
 
     Files that programs on the host execute or obey, such as `.git/config`, are protected: with approvals, a person
@@ -199,10 +200,11 @@ class Filesystem(AbstractCapability[object]):
         is_window = tool_def.toolset_id == TOOLSET_ID and tool_def.name == 'read_file'
         is_typed = tool_def.tool_kind is not None  # pydantic-ai reads such results
         limit = None if is_window or is_typed else self.offload_chars
+        result = drained(result)
         if isinstance(result, ToolReturn):
             whole = cast('ToolReturn[object]', result)
             return replace(whole, return_value=await self._fit(ctx, whole.return_value, limit, call))
-        return await self._fit(ctx, cast('object', result), limit, call)
+        return await self._fit(ctx, result, limit, call)
 
     async def preview(
         self, ctx: RunContext[object], *, call: ToolCallPart, tool_def: ToolDefinition, args: dict[str, Any]
@@ -274,7 +276,8 @@ class Filesystem(AbstractCapability[object]):
         text = None if limit is None else text_of(result)
         if text is None or limit is None or len(text) <= limit:
             return result
-        return render_preview(text, await store_text(self._files(ctx), call.tool_call_id, text))
+        preview = render_preview(text, await store_text(self._files(ctx), call.tool_call_id, text))
+        return with_text(preview, result)
 
     def _files(self, ctx: RunContext[object]) -> Files:
         """Return the files of this run, cached while their source is the same."""

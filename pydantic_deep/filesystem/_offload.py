@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 from pydantic_ai.messages import ToolReturnPart
 
@@ -26,23 +25,29 @@ _MAX_NAME_CHARS = 100
 
 
 def text_of(result: object) -> str | None:
-    """Return the text that a model receives for a tool result: the string itself, or its JSON.
+    """Return the text that a model receives for a tool result, beside images and other files: the string itself, the
+    JSON, or, if there are files, one after another.
 
-    Return `None` if the result contains images or other files, cannot be long, or cannot be serialized, which
-    pydantic-ai reports itself. Serializing a small structure takes about 3 µs, so no estimate of the size is made
-    first.
+    Return `None` if the result cannot be long, or cannot be serialized, which pydantic-ai reports itself. Serializing
+    a small structure takes about 3 µs, so no estimate of the size is made first.
     """
     if isinstance(result, str):
         return result
-    if result is None or isinstance(result, (int, float, Iterator)):  # an iterator can be consumed only once
+    if result is None or isinstance(result, (int, float)):
         return None
     part = ToolReturnPart(tool_name='', content=result, tool_call_id='')
-    if part.files:
-        return None
     try:
-        return part.model_response_str()
+        if not part.files:
+            return part.model_response_str()
+        return '\n'.join(item for item in part.content_items(mode='str') if isinstance(item, str))
     except ValueError:
         return None
+
+
+def with_text(text: str, result: object) -> object:
+    """Return the result of a tool with another text. Its images and other files follow the text."""
+    files = ToolReturnPart(tool_name='', content=result, tool_call_id='').files
+    return [text, *files] if files else text
 
 
 def render_preview(text: str, path: str) -> str:

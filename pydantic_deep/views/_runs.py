@@ -38,6 +38,7 @@ class Run(View):
             'is_here': True,
             'node': None,
             'heartbeat_at': None,
+            'problem': None,
             'attempts': 1,
             'started_at': EXAMPLE_MOMENT,
             'ended_at': EXAMPLE_MOMENT,
@@ -77,6 +78,8 @@ class Run(View):
     """The process that executes the run, such as `host:1234`, if it was queued for workers."""
     heartbeat_at: AwareDatetime | None = None
     """When that process last reported."""
+    problem: str | None = None
+    """Why a queued run does not begin or continue yet, or ended before it began."""
     attempts: int
     """The number of attempts."""
     started_at: AwareDatetime

@@ -126,7 +126,7 @@ async def test_small_results_and_files_are_not_offloaded() -> None:
         return {'rows': 1}
 
     def seen() -> list[str | BinaryContent]:
-        return ['x' * 50_000, image]
+        return ['x' * 5_000, image]
 
     def picture() -> BinaryContent:
         return image
@@ -137,7 +137,34 @@ async def test_small_results_and_files_are_not_offloaded() -> None:
     model = ScriptedModel([call('small'), call('seen'), call('picture'), call('nothing')], 'done')
     filesystem = Filesystem(backend=StateBackend())
     agent = Agent(model, tools=[small, seen, picture, nothing], capabilities=[filesystem])
-    assert await results(agent, model) == [{'rows': 1}, ['x' * 50_000, image], image, None]
+    assert await results(agent, model) == [{'rows': 1}, ['x' * 5_000, image], image, None]
+
+
+async def test_long_text_beside_images_is_offloaded() -> None:
+    """The images follow the shortened text."""
+    image = BinaryContent(b'x', media_type='image/png')
+
+    def seen() -> ToolReturn[list[object]]:
+        return ToolReturn([LARGE, image, {'rows': [1]}, image])
+
+    model = ScriptedModel(call('seen'), call('read_file', path='/offload/call-1', offset=10_000), 'done')
+    agent = Agent(model, tools=[seen], capabilities=[Filesystem(backend=StateBackend())])
+    [text, *images], page = await results(agent, model)
+    assert 'All are in /offload/call-1:' in text
+    assert text.endswith('row 09999\n\n{"rows":[1]}')
+    assert images == [image, image]
+    assert str(page).endswith('{"rows":[1]}')
+
+
+@pytest.mark.parametrize('count', [3, 10_000])
+async def test_what_an_iterator_yields_is_a_result_like_a_list(count: int) -> None:
+    def rows() -> object:
+        return iter(range(count))
+
+    model = ScriptedModel(call('rows'), 'done')
+    agent = Agent(model, tools=[rows], capabilities=[Filesystem(backend=StateBackend())])
+    (rows_seen,) = await results(agent, model)
+    assert rows_seen == [0, 1, 2] if count == 3 else '/offload/call-1' in str(rows_seen)
 
 
 async def test_result_of_a_special_tool_kind_is_not_offloaded() -> None:
@@ -150,9 +177,8 @@ async def test_result_of_a_special_tool_kind_is_not_offloaded() -> None:
     assert await results(agent, model) == [{'rows': ROWS}]
 
 
-@pytest.mark.parametrize('result', [{'a': object()}, iter([1])], ids=['not to be sent', 'read only once'])
-def test_unserializable_result_is_left_to_pydantic_ai(result: object) -> None:
-    assert text_of(result) is None
+def test_unserializable_result_is_left_to_pydantic_ai() -> None:
+    assert text_of({'a': object()}) is None
 
 
 async def test_agent_output_is_never_offloaded() -> None:

@@ -29,7 +29,7 @@ Block: TypeAlias = (
 
 
 class InvalidPromptError(DeepAgentError, ValueError):
-    """A prompt has no text, or a part that the agent cannot receive."""
+    """A prompt is empty, or has a part that the agent cannot receive."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class EditorPrompt:
     """The content of a prompt."""
 
     text: str
-    """The texts and links as they are, and each embedded text in a block with its address."""
+    """The texts and links as they are, and each embedded text in a block with its address. Empty beside images alone."""
     images: Sequence[BinaryContent]
     """The images, in their order."""
 
@@ -46,7 +46,7 @@ def parse_prompt(blocks: Sequence[Block]) -> EditorPrompt:
     """Return the content of a prompt.
 
     Raises:
-        InvalidPromptError: It has no text, a sound, or an image that providers do not accept.
+        InvalidPromptError: It is empty, or has a sound or an image that providers do not accept.
     """
     texts: list[str] = []
     images: list[BinaryContent] = []
@@ -65,8 +65,8 @@ def parse_prompt(blocks: Sequence[Block]) -> EditorPrompt:
             case _:
                 raise InvalidPromptError('Audio cannot be sent to the agent. Send a text.')
     text = ''.join(texts).strip()
-    if not text:
-        raise InvalidPromptError('The prompt has no text. Write what the agent shall do.')
+    if not text and not images:
+        raise InvalidPromptError('The prompt is empty. Write what the agent shall do.')
     return EditorPrompt(text=text, images=images)
 
 

@@ -255,6 +255,9 @@ class EditorSession(ChatSession):
         if question is not None and tip is not None and question.id in [call.id for call in tip.pending]:
             if images:
                 self.warn('An answer to a question is a text. The images were not sent.')
+            if not text:
+                self._question = question
+                return
             if question.preview is not None and question.preview.has_form:
                 try:
                     read_answer(question.preview.fields, text)
@@ -272,6 +275,7 @@ class EditorSession(ChatSession):
             self._switch_mode(PLAN.id)
         elif PLAN in self.modes.available_modes:
             plan = self.mode == PLAN.id
+            text = text or 'See the image.'  # a text carries the mode
         await super().send(text, images, plan=plan)
 
     async def present(self, work: Work) -> None:

@@ -178,7 +178,7 @@ class ChatSession:
         """Run a turn with a text as it is, the loaded skills, and images.
 
         Args:
-            text: The text.
+            text: The text. It may be empty beside images.
             images: The images.
             plan: As for `prompt`.
         """
@@ -188,8 +188,8 @@ class ChatSession:
             await self.conversation.abandon_pending(tip)
         elif tip is not None and tip.kind == 'step':  # the process of the turn stopped, and the user does not finish it
             await self.conversation.continue_from(tip.id)
-        texts = '\n\n'.join([*self._loaded, text])
-        task: Prompt = [texts, *images] if images else texts
+        texts = '\n\n'.join([*self._loaded, *([text] if text else [])])
+        task: Prompt = [*([texts] if texts else []), *images] if images else texts
         branch, self.next_branch, self._loaded = self.next_branch, None, []
         await self.present(partial(run_turn, self.conversation, task, branch=branch, plan=plan))
 

@@ -8,13 +8,14 @@
 | `input-required` | pending approvals, questions and external calls, or a suspended run |
 | a message to such a task | the decisions, each in a data part, checked as those of every other API |
 | an artifact | the output of the run |
+| the history | the prompt, and the texts of the agent |
 | cancel | `routes._turns.cancel_own_run` |
 | the card of an agent | its name, its description and its skills |
 
 The types and the protocol 0.3 are those of `a2a-sdk`. Its dispatcher of JSON-RPC is not used, since it writes the text of
 errors into spans, nor are its task store and its event queues: the store and the run pool have the tasks.
 
-Not offered: push notifications (webhooks exist), the bindings gRPC and HTTP+JSON, and the history of a task.
+Not offered: push notifications (webhooks exist) and the bindings gRPC and HTTP+JSON.
 """
 
 try:

@@ -18,6 +18,7 @@ from a2a.types import (
     ListTasksRequest,
     ListTasksResponse,
     Message,
+    Role,
     SendMessageRequest,
     SubscribeToTaskRequest,
     Task,
@@ -34,7 +35,12 @@ from a2a.utils.errors import (
     TaskNotFoundError,
     UnsupportedOperationError,
 )
-from a2a.utils.task import validate_history_length, validate_page_size
+from a2a.utils.task import (
+    HistoryLengthConfig,
+    apply_history_length,
+    validate_history_length,
+    validate_page_size,
+)
 from typing_extensions import override
 
 from pydantic_deep._checks import check_prompt
@@ -49,6 +55,7 @@ from pydantic_deep.server.runs._repetitions import RequestIdentity
 from pydantic_deep.server.runs._server_run import ServerRun
 from pydantic_deep.versions import TurnOptions
 
+from ._history import load_history
 from ._messages import is_resumption, parse_answers, prompt_content
 from ._tasks import STATES, to_proto
 from ._updates import Update, follow_task
@@ -104,14 +111,16 @@ class AgentHandler(RequestHandler):
                 local = task.own.local
                 await (runs.pause(_turns.POLL_SECONDS) if local is None else local.wait())
                 task = await load_task(self._access, task.id, agent=self._agent, run_id=task.run.id)
-            return to_proto(task)
+            return await self._shown(task, params.configuration)
 
     @override
     async def on_message_send_stream(
         self, params: SendMessageRequest, context: ServerCallContext
     ) -> AsyncGenerator[Update]:
         with explained():
-            async with aclosing(follow_task(self._access, self._agent, await self._begin(params))) as updates:
+            task = await self._begin(params)
+            first = await self._shown(task, params.configuration)
+            async with aclosing(follow_task(self._access, self._agent, task, first)) as updates:
                 async for update in updates:
                     yield update
 
@@ -123,7 +132,7 @@ class AgentHandler(RequestHandler):
             task = await self._load(params.id)
             if task.run.state in ('complete', 'failed', 'interrupted'):
                 raise UnsupportedOperationError(f'The task {task.id} has ended: {task.run.state}. Get it instead.')
-            async with aclosing(follow_task(self._access, self._agent, task)) as updates:
+            async with aclosing(follow_task(self._access, self._agent, task, to_proto(task))) as updates:
                 async for update in updates:
                     yield update
 
@@ -131,7 +140,7 @@ class AgentHandler(RequestHandler):
     async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> Task:
         with explained():
             validate_history_length(params)
-            return to_proto(await self._load(params.id))
+            return await self._shown(await self._load(params.id), params)
 
     @override
     async def on_cancel_task(self, params: CancelTaskRequest, context: ServerCallContext) -> Task:
@@ -178,11 +187,18 @@ class AgentHandler(RequestHandler):
             page = ids[start : start + limit]
             tasks = await self._load_all(page)
             return ListTasksResponse(
-                tasks=[to_proto(task) for task in tasks],
+                tasks=[await self._shown(task, params) if params.history_length else to_proto(task) for task in tasks],
                 next_page_token=page[-1] if start + limit < len(ids) else '',
                 page_size=limit,
                 total_size=len(ids),
             )
+
+    async def _shown(self, task: TurnTask, config: HistoryLengthConfig) -> Task:
+        """Return a task with as much of its history as the client wants; all of it by default."""
+        shown = to_proto(task)
+        if config.history_length or not config.HasField('history_length'):
+            shown.history.extend(await load_history(self._access.state.store, task))
+        return apply_history_length(shown, config)
 
     async def _load_all(self, ids: Iterable[str]) -> list[TurnTask]:
         """Return tasks, without those whose conversation was deleted while the log of the run is still cached."""
@@ -215,6 +231,10 @@ class AgentHandler(RequestHandler):
             await self._refuse_push(params, ServerCallContext())
         if not message.message_id:
             raise ServerError('invalid', 'The message has no `messageId`. Choose a new one for each message.')
+        if message.role != Role.ROLE_USER:
+            raise ServerError(
+                'invalid', 'The `role` of the message is not `ROLE_USER`. Clients send messages of the user.'
+            )
         digest = hashlib.sha256(b'a2a\n' + message.SerializeToString(deterministic=True)).hexdigest()
         identity = RequestIdentity(digest=digest, content=digest, has_key=True)
         if message.task_id and is_resumption(message.parts):

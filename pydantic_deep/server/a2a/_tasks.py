@@ -67,7 +67,8 @@ def _parts(run: Run) -> list[Part]:
         text = f'The run {run.id} has no end, because {reason}.'
         return [new_text_part(f'{text} Resume the task with the data `{{"decision": "resume"}}`, or cancel it.')]
     if run.state != 'awaiting_approval':
-        return [] if run.error is None else [new_text_part(run.error.message)]
+        reason = run.problem if run.error is None else run.error.message
+        return [] if reason is None else [new_text_part(reason)]
     pending = [pending_call(approval) for approval in run.approvals if approval.status == 'pending']
     if not pending:
         return [

@@ -18,13 +18,13 @@ from pydantic_deep.server.compat._client_events import ClientEvent, followed_eve
 from pydantic_deep.store import new_id
 from pydantic_deep.streaming import NoticeEvent, RetriedEvent, TextEvent
 
-from ._tasks import agent_message, output_artifact, status_of, to_proto
+from ._tasks import agent_message, output_artifact, status_of
 
 Update: TypeAlias = Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent
 """An element of a stream."""
 
 
-async def follow_task(access: Access, agent: str, task: TurnTask) -> AsyncGenerator[Update]:
+async def follow_task(access: Access, agent: str, task: TurnTask, first: Task) -> AsyncGenerator[Update]:
     """Yield a task, its updates while it works, and its last status.
 
     Text is yielded as pieces of the artifact `output`. The text of a later response replaces that of an earlier one, so in
@@ -34,11 +34,12 @@ async def follow_task(access: Access, agent: str, task: TurnTask) -> AsyncGenera
         access: The access of the caller.
         agent: The agent of the task.
         task: The task.
+        first: The first update: the task in the terms of A2A.
 
     Raises:
         InternalError: The server stops, and the task works on in another process.
     """
-    yield to_proto(task)
+    yield first
     if not task.is_active:
         return
     answer = _StreamedAnswer(task)

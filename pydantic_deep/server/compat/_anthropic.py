@@ -259,6 +259,8 @@ class MessagesRequest(BaseModel):
     """Whether the model thinks, for providers that support it."""
     mcp_servers: list[JsonValue] = []
     """MCP servers that Anthropic calls. Rejected."""
+    inference_geo: str | None = None
+    """The region of the inference, which the operator determines. Rejected, except for `global`."""
     container: JsonValue = None
     """A container of Anthropic, with its skills. Rejected."""
 
@@ -284,16 +286,18 @@ def parse_anthropic_request(body: MessagesRequest, *, continues: bool = True) ->
             '`thread` is not supported. Omit it and send the whole dialogue, by which the server finds its own history.',
             facts={'error_code': 'thread_unsupported_request', 'unsupported': ['thread']},
         )
-    refuse_options(body, 'mcp_servers', 'container')
+    refuse_options(body, 'mcp_servers', 'container', *([] if body.inference_geo == 'global' else ['inference_geo']))
     system = [_text(body.system)]
     messages: list[DialogueMessage] = []
     decided: list[ToolResultBlock] = []
+    asked: set[str] = set()
     names: dict[str, str] = {}
     for message in body.messages:
         blocks: list[Block] = _blocks(message.content)
         if message.role == 'system':
             system.append(_text([block for block in blocks if isinstance(block, TextBlock)]))
             continue
+        asked |= {block.id for block in blocks if isinstance(block, ToolUseBlock)}
         calls = [block for block in blocks if isinstance(block, ToolUseBlock) and block.name != APPROVAL_TOOL]
         names |= {call.id: call.name for call in calls}
         results = [block for block in blocks if isinstance(block, ToolResultBlock)]
@@ -322,7 +326,12 @@ def parse_anthropic_request(body: MessagesRequest, *, continues: bool = True) ->
     return build_dialogue(
         system=system,
         messages=messages,
-        decisions={block.tool_use_id: parse_decision(_result(block)) for block in decided},
+        decisions={
+            block.tool_use_id: parse_decision(
+                _result(block), unknown_id=None if block.tool_use_id in asked else block.tool_use_id
+            )
+            for block in decided
+        },
         model_settings=settings,
         tools=_tools(body),
         output_schema=None if format is None else format.json_schema,

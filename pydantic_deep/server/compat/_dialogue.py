@@ -339,11 +339,15 @@ _DECISIONS: Final[TypeAdapter[_Approve | _Deny | _Edit | _Respond]] = TypeAdapte
 )
 
 
-def parse_decision(text: str) -> Decision:
+def parse_decision(text: str, *, unknown_id: str | None = None) -> Decision:
     """Parse the result of `approval_required`.
 
     Accepts `approve`, `deny`, `deny: reason`, or JSON such as `{"decision": "edit", "args": {…}}` and
     `{"decision": "respond", "content": …}`, optionally with the `digest` of the displayed call.
+
+    Args:
+        text: The text of the result.
+        unknown_id: The id of its call, if no message has that call: the result may be of a function.
 
     Raises:
         ServerError: The text is not a decision, so that nothing is approved by mistake.
@@ -356,8 +360,9 @@ def parse_decision(text: str) -> Decision:
     try:
         body = _DECISIONS.validate_json(text)
     except ValidationError:
+        lost = '' if unknown_id is None else f'No message has the call {unknown_id!r} of a result. Send the call, too. '
         raise invalid_request(
-            f'The result of `{APPROVAL_TOOL}` must be a decision: `approve`, `deny`, `deny: reason`, or JSON such as '
+            f'{lost}The result of `{APPROVAL_TOOL}` must be a decision: `approve`, `deny`, `deny: reason`, or JSON such as '
             '{"decision": "edit", "args": {…}}.'
         ) from None
     match body:

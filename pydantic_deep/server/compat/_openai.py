@@ -319,6 +319,10 @@ class ChatCompletionRequest(BaseModel):
     """Options of OpenAI's own web search. Rejected."""
     user: str | None = None
     """The client's own id of its user or session, which is stored with the run."""
+    safety_identifier: str | None = None
+    """The successor of `user`."""
+    moderation: JsonValue = None
+    """Moderation by OpenAI. Rejected."""
     metadata: dict[str, str] | None = None
     """Metadata of the request. `session_id` is stored with the run."""
 
@@ -334,6 +338,7 @@ def parse_openai_request(body: ChatCompletionRequest) -> Dialogue:
     system: list[str] = []
     results: dict[str, str] = {}
     names: dict[str, str] = {}
+    asked: set[str] = set()
     for message in body.messages:
         match message:
             case SystemMessage():
@@ -344,6 +349,7 @@ def parse_openai_request(body: ChatCompletionRequest) -> Dialogue:
             case AssistantMessage():
                 calls = _calls(message)
                 names |= {call.id: call.name for call in calls if call.id}
+                asked |= {call.id for call in message.tool_calls or ()}
                 messages.append(DialogueMessage(role='assistant', content=words(_text(message.content)), calls=calls))
                 results = {}
             case ToolMessage(tool_call_id=id) if id in names:
@@ -368,7 +374,7 @@ def parse_openai_request(body: ChatCompletionRequest) -> Dialogue:
     return build_dialogue(
         system=system,
         messages=messages,
-        decisions={id: parse_decision(text) for id, text in results.items()},
+        decisions={id: parse_decision(text, unknown_id=None if id in asked else id) for id, text in results.items()},
         model_settings=settings,
         tools=_tools(body),
         output_schema=_output_schema(body.response_format),
@@ -377,7 +383,7 @@ def parse_openai_request(body: ChatCompletionRequest) -> Dialogue:
 
 def openai_session_id(body: ChatCompletionRequest) -> str | None:
     """Return the client's own session id."""
-    return (body.metadata or {}).get('session_id', body.user)
+    return (body.metadata or {}).get('session_id', body.user or body.safety_identifier)
 
 
 def thinking_of(effort: ReasoningEffort | None) -> ThinkingLevel | None:
@@ -394,7 +400,7 @@ def _refuse(body: ChatCompletionRequest) -> None:
         raise invalid_request('`modalities` has more than `text`, but agents answer with text only. Omit it.')
     if body.web_search_options is not None:
         raise invalid_request('`web_search_options` is not supported: agents have their own tools. Omit it.')
-    refuse_options(body, 'logprobs', 'top_logprobs', 'audio')
+    refuse_options(body, 'logprobs', 'top_logprobs', 'audio', 'moderation')
 
 
 def _calls(message: AssistantMessage) -> tuple[ClientCall, ...]:

@@ -291,6 +291,10 @@ class ResponseRequest(BaseModel):
     """Not supported: rejected."""
     user: str | None = None
     """The client's own id of its user or session, which is stored with the run."""
+    safety_identifier: str | None = None
+    """The successor of `user`."""
+    moderation: JsonValue = None
+    """Moderation by OpenAI. Rejected."""
 
     @property
     def conversation_id(self) -> str | None:
@@ -300,7 +304,7 @@ class ResponseRequest(BaseModel):
     @property
     def session_id(self) -> str | None:
         """The client's own session id."""
-        return (self.metadata or {}).get('session_id', self.user)
+        return (self.metadata or {}).get('session_id', self.user or self.safety_identifier)
 
 
 class InputTokensRequest(ResponseRequest):

@@ -239,7 +239,7 @@ def _refuse(body: ResponseRequest) -> None:
         )
     if body.prompt is not None:
         raise invalid_request('Prompt templates (`prompt`) are stored at OpenAI. Send the text in `instructions`.')
-    refuse_options(body, 'top_logprobs')
+    refuse_options(body, 'top_logprobs', 'moderation')
     if 'message.output_text.logprobs' in (body.include or ()):
         raise invalid_request('Agents do not support `message.output_text.logprobs` in `include`. Remove it.')
     if body.max_tool_calls is not None:

@@ -87,7 +87,7 @@ def run_result(access: Access, run: Run) -> RunResult:
         state=run.state,
         version=run.version_id,
         output=run.output,
-        error=None if run.error is None else run.error.message,
+        error=run.problem if run.error is None else run.error.message,
         approvals=pending,
         next=_next(access, run, has_pending=bool(pending)),
     )

@@ -101,10 +101,11 @@ async def build_run(state: ServerState, own: AuthorizedRun) -> Run:
     local, stored, queued = own.local, own.stored, own.queued
     if local is not None and local.outcome is None and own.has_ended:
         local = None  # its task or its mirror has not noticed the end yet
-    place: dict[str, object] = {'node': None, 'heartbeat_at': None}
+    place: dict[str, object] = {'node': None, 'heartbeat_at': None, 'problem': None}
     if queued is not None:
         beat = queued.heartbeat_at
-        place = {'node': queued.node, 'heartbeat_at': None if beat is None else utc_datetime(beat)}
+        problem = (queued.problem or '').partition('\n')[0] or None  # the rest is not for clients
+        place = {'node': queued.node, 'heartbeat_at': beat and utc_datetime(beat), 'problem': problem}
     version = None if stored is None or stored.version is None else await own.agent.load(stored.version.id)
     approvals = [] if version is None else await state.views.approvals_of(version)
     version_id = None if version is None else version.id
@@ -114,6 +115,7 @@ async def build_run(state: ServerState, own: AuthorizedRun) -> Run:
     if local is not None:
         return Run.of(
             local,
+            state=local.state if queued is None or queued.state == 'ended' or local.outcome else queued.state,
             agent=local.agent_name,
             has_moved_on=stored is not None and stored.has_moved_on,
             version_id=local.version_id if local.outcome else version_id,

@@ -47,7 +47,9 @@ class QueuedRunRecord(NamedTuple):
     position: int = 0
     """The number of events in the log of this epoch."""
     problem: str | None = None
-    """Why the run ended before it began, or cannot begin yet."""
+    """Why the run ended before it began, or does not continue yet. Clients may read the first line, and the others have the
+    message of an unexpected error.
+    """
     started_at: int | None = None
     """When a worker first claimed it."""
     heartbeat_at: int | None = None

@@ -198,10 +198,37 @@ async def test_the_parts_of_a_prompt_reach_the_model(connect: Connect, work: Pat
     assert isinstance(images[0], BinaryContent)
 
 
+async def test_a_prompt_can_be_an_image_alone(connect: Connect, work: Path) -> None:
+    """The model gets the image without an empty text, which providers refuse."""
+    model = ScriptedModel('Seen.')
+    async with connect(model, plan_mode=False) as editor:
+        session = await editor.open(work)
+        await editor.connection.prompt(session_id=session, prompt=[text_block(' '), IMAGE])
+        [listed] = (await editor.connection.list_sessions()).sessions
+        await editor.prompt(session, '/log')
+        assert listed.title == '[media]'
+        assert '[media]' in editor.text()
+    [[image]] = contents(model)
+    assert isinstance(image, BinaryContent)
+
+
+@pytest.mark.parametrize('mode', ['plan', 'ask'])
+async def test_an_image_alone_has_the_mode_of_the_session(connect: Connect, work: Path, mode: str) -> None:
+    """The mode of a prompt is in its text, so one is sent."""
+    model = ScriptedModel('Seen.')
+    async with connect(model) as editor:
+        session = await editor.open(work)
+        await editor.connection.set_session_mode(session_id=session, mode_id=mode)
+        await editor.connection.prompt(session_id=session, prompt=[IMAGE])
+    [[text, image]] = contents(model)
+    assert text.content == 'See the image.'
+    assert isinstance(image, BinaryContent)
+
+
 @pytest.mark.parametrize(
     ('block', 'message'),
     [
-        (text_block('  '), 'The prompt has no text. Write what the agent shall do.'),
+        (text_block('  '), 'The prompt is empty. Write what the agent shall do.'),
         (audio_block(PIXEL, 'audio/wav'), 'Audio cannot be sent to the agent. Send a text.'),
         (image_block(PIXEL, 'image/tiff'), 'the image is image/tiff, and no image. Send one of: '),
         (image_block('?', 'image/png'), 'the image is not valid base64. Encode its bytes.'),
@@ -216,7 +243,7 @@ async def test_the_parts_of_a_prompt_reach_the_model(connect: Connect, work: Pat
     ],
 )
 async def test_a_prompt_that_cannot_be_sent_is_refused(connect: Connect, work: Path, block: Any, message: str) -> None:
-    """A prompt without text, or with a part that models do not accept, is an error of its parameters."""
+    """An empty prompt, or one with a part that models do not accept, is an error of its parameters."""
     async with connect(ScriptedModel()) as editor:
         session = await editor.open(work)
         with pytest.raises(RequestError, match=re.escape(message)) as caught:
@@ -557,7 +584,9 @@ async def test_the_next_prompt_answers_a_question(connect: Connect, work: Path) 
         assert (await editor.prompt(session, 'Paint.')).stop_reason == 'end_turn'
         assert editor.text() == 'Write the answer as your next message.\n\n'
         assert not (work / 'new.txt').exists()
-        prompt: list[Any] = [text_block('Blue.'), image_block(PIXEL, 'image/png')]
+        await editor.connection.prompt(session_id=session, prompt=[IMAGE])
+        assert (model.remaining, editor.text().count('The images were not sent.')) == (2, 1)
+        prompt: list[Any] = [text_block('Blue.'), IMAGE]
         await editor.connection.prompt(session_id=session, prompt=prompt)
         assert 'An answer to a question is a text. The images were not sent.' in editor.text()
         assert editor.text().endswith('Done.')

@@ -32,6 +32,7 @@ def test_system_messages_within_the_dialogue_become_the_system_text() -> None:
         ({'tools': [{'name': 'r m', 'input_schema': {'type': 'object'}}]}, "'r m'"),
         ({'tools': [{'name': 'a', 'input_schema': {'type': 'array'}}]}, 'must have the type `object`'),
         ({'tools': [{'name': 'web_search', 'type': 'web_search_20250305'}]}, "'web_search_20250305'"),
+        ({'inference_geo': 'us'}, '`inference_geo` is "us"'),
         ({'mcp_servers': [{'type': 'url', 'url': 'https://x', 'authorization_token': 't'}]}, '`mcp_servers` is set,'),
         ({'container': 'container_1'}, '`container` is "container_1"'),
     ],

@@ -147,6 +147,7 @@ def test_session_id_of_the_client_is_found() -> None:
         return anthropic_session_id(MessagesRequest.model_validate({'model': 'a', 'messages': said, **more}))
 
     assert of_openai(user='u', metadata={'session_id': 's'}) == 's'
+    assert of_openai(safety_identifier='u') == 'u'
     assert of_openai(user='u') == 'u'
     assert of_openai() is None
     assert of_anthropic(metadata={'user_id': 'u'}) == 'u'
@@ -223,5 +224,7 @@ def test_text_of_a_tool_result_is_the_decision() -> None:
         return anthropic([], messages=[{'role': 'user', 'content': 'A'}, {'role': 'assistant', 'content': 'B'}, {'role': 'user', 'content': [result]}])  # fmt: skip
 
     assert decided({'type': 'text', 'text': 'approve'}, {'type': 'image'}).decisions == {'t': Approve()}
-    with pytest.raises(ServerError, match='must be a decision'):
+    with pytest.raises(
+        ServerError, match=r"No message has the call 't' of a result\. Send the call, too\. The result of"
+    ):
         decided({'type': 'image'})

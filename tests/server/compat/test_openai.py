@@ -52,6 +52,7 @@ def test_settings_are_mapped_to_names_of_pydantic_ai() -> None:
     [
         ({'n': 2}, '`n` is 2'),
         ({'logprobs': True}, '`logprobs` is true'),
+        ({'moderation': {'model': 'omni-moderation'}}, '`moderation` is set'),
         ({'logprobs': False, 'top_logprobs': 3}, '`top_logprobs` is 3'),
         ({'modalities': ['text', 'audio']}, '`modalities` has more than `text`'),
         ({'audio': {'voice': 'alloy', 'format': 'wav'}}, '`audio` is set'),

@@ -65,6 +65,7 @@ def test_settings_are_mapped_to_names_of_pydantic_ai() -> None:
         ({'store': False}, 'stores every turn'),
         ({'prompt': {'id': 'pmpt_1'}}, 'Prompt templates'),
         ({'top_logprobs': 2}, '`top_logprobs`'),
+        ({'moderation': {'model': 'omni-moderation'}}, '`moderation` is set'),
         ({'include': ['message.output_text.logprobs']}, '`message.output_text.logprobs` in `include`'),
         ({'max_tool_calls': 1}, '`max_tool_calls`'),
         ({'tools': [{'type': 'web_search'}]}, "'web_search'"),
@@ -239,4 +240,5 @@ def test_the_conversation_and_the_session_are_named_in_two_ways() -> None:
     assert request(conversation='conv_1').conversation_id == 'conv_1'
     assert request(conversation={'id': 'conv_1'}).conversation_id == 'conv_1'
     assert request(user='u').session_id == 'u'
+    assert request(safety_identifier='u').session_id == 'u'
     assert request(user='u', metadata={'session_id': 's'}).session_id == 's'

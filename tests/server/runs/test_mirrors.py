@@ -18,6 +18,7 @@ from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep import create_deep_agent
 from pydantic_deep.dispatch import DispatcherUnavailableError, InProcessDispatcher, submit
+from pydantic_deep.dispatch._queued_turn import describe_problem
 from pydantic_deep.server import AnyAgent, ServerSettings, _dispatcher
 from pydantic_deep.server._lifespan import events_of_ended
 from pydantic_deep.server._turn_task import load_task
@@ -340,6 +341,30 @@ async def test_run_is_listed_with_its_node_on_every_door(fleet: Fleet, gate: Gat
     assert [each['prompt'] for each in (queued, running, ended)] == ['wait'] * 3
     assert running['node'].endswith(f':{os.getpid()}')
     assert running['heartbeat_at'] is not None
+
+
+async def test_run_says_why_it_stays_queued(fleet: Fleet) -> None:
+    """The reason is in the run on every door, without the message of an unexpected error."""
+    conversation, run = await fleet.begin()
+    queue = fleet.doors[0].store.queue
+    assert (await fleet.first.get(f'/api/runs/{run}')).json()['problem'] is None
+    await queue.claim(run)
+    await queue.release(run, problem=describe_problem(OSError(28, 'No space left on device', '/srv/secret')))
+
+    for client in (fleet.first, fleet.second):
+        stays = (await client.get(f'/api/runs/{run}')).json()
+        assert (stays['state'], stays['problem']) == (
+            'queued',
+            'The run failed with OSError. The log of the application has the details.',
+        )
+        assert (await client.get(f'/api/runs?conversation={conversation}')).json()['items'] == [stays]
+    async with over_http(fleet.doors[1], 'run') as tools:
+        found = await tools.call_tool('get_run', {'run': run, 'wait_seconds': 0})
+        assert found.structured_content is not None
+        assert found.structured_content['error'] == stays['problem']
+    async with fleet.worker():
+        await fleet.end(run)
+    assert (await fleet.second.get(f'/api/runs/{run}')).json()['problem'] is None
 
 
 async def test_queued_run_is_found_in_its_conversation_on_every_door(fleet: Fleet) -> None:
