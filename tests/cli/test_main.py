@@ -194,6 +194,7 @@ def closed_pipe() -> Generator[IO[bytes]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize('command', [('log',), ('sql', 'SELECT 1 AS n', '--csv'), (*RUN, '--json')])
+@pytest.mark.usefixtures('measured_processes')
 def test_closed_stdout_prints_no_error(
     variables: dict[str, str], closed_pipe: IO[bytes], command: tuple[str, ...]
 ) -> None:
@@ -221,6 +222,7 @@ def test_turn_with_closed_event_stream_is_stored_as_interrupted(variables: dict[
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures('measured_processes')
 @pytest.mark.skipif(not Path('/dev/full').exists(), reason='/dev/full exists only on Linux')
 def test_full_output_device_prints_one_sentence(variables: dict[str, str]) -> None:
     with Path('/dev/full').open('wb') as full:

@@ -143,6 +143,7 @@ def test_fields_of_evaluators_are_validated_before_a_run(evaluator: Any, tmp_pat
         load_cases(tmp_path)
 
 
+@pytest.mark.usefixtures('measured_processes')
 def test_missing_extra_is_named():
     program = "import sys; sys.modules['pydantic_evals'] = None; import pydantic_deep.evals"
     result = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True)

@@ -11,7 +11,7 @@ from inline_snapshot import snapshot
 
 pytest.importorskip('mypy', reason='its stubs say what Windows lacks')
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures('measured_processes')]
 
 PROGRAM = Path(__file__).with_name('program.py')
 

@@ -12,6 +12,8 @@ import pytest
 
 from pydantic_deep_backends.commands import _supervisor as supervisor
 
+pytestmark = pytest.mark.usefixtures('measured_processes')
+
 
 def watch(*command: str, parent: int | None = None) -> tuple[subprocess.Popen[bytes], int]:
     report, write_end = os.pipe()

@@ -233,12 +233,14 @@ class PostgresEngine:
         if self._fork_guard.is_child:
             return
         self._reconnection.close()
-        with anyio.CancelScope(shield=True), suppress(*LOST):
+        with anyio.CancelScope(shield=True):
             while self._tasks:
                 await asyncio.wait(self._tasks)
-            async with asyncio.timeout(CLOSE_SECONDS):
-                await self._pool.close()  # terminates them on timeout
-            await self._session.aclose()
+            with suppress(*LOST):
+                async with asyncio.timeout(CLOSE_SECONDS):
+                    await self._pool.close()  # terminates them on timeout
+            with suppress(*LOST):
+                await self._session.aclose()
 
     async def _run_write(self, operation: Callable[[], Operation[T]], begin: str) -> T:
         if self._is_read_only:

@@ -13,6 +13,7 @@ commit raises `RunTakenOverError`; all other runs are unaffected.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, cast
@@ -86,9 +87,11 @@ class OwnerSession:
         """Release the lock, which ends this owner's liveness."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            # Without this the owner would seem alive for a moment.
-            await connection.execute('SELECT pg_advisory_unlock_all()')
-            await connection.close(timeout=CLOSE_SECONDS)
+            try:  # without this the owner would seem alive for a moment
+                async with asyncio.timeout(CLOSE_SECONDS):
+                    await connection.execute('SELECT pg_advisory_unlock_all()')
+            finally:
+                await connection.close(timeout=CLOSE_SECONDS)
 
     def _ended(self, connection: object) -> None:
         if connection is self._connection:

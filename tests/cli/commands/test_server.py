@@ -57,6 +57,7 @@ def running(work: Path, *arguments: str) -> Generator[tuple[str, IO[str], subpro
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures('measured_processes')
 def test_serve_runs_agents_of_a_module_until_sigterm(agents_module: Path, invoke: Invoke) -> None:
     """A server started without keys accepts a key created later, answers, and exits without an error."""
     store = f'sqlite:///{agents_module}/agents.db'

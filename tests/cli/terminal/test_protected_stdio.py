@@ -64,6 +64,7 @@ def test_input_ends_with_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
     before = signal.getsignal(signal.SIGINT)
     with piped(monkeypatch) as feed, protected_stdio() as (incoming, _), ThreadPoolExecutor(1) as thread:
         os.write(feed, b'message')
+        assert incoming.readable()
         assert thread.submit(incoming.read, 7).result() == b'message'
         waiting = thread.submit(incoming.read, 7)
         os.kill(os.getpid(), signal.SIGINT)

@@ -34,6 +34,7 @@ class Proxy:
         self.url = f'postgresql://postgres@127.0.0.1:{server.sockets[0].getsockname()[1]}{self._path}'
         async with server:
             yield self
+            self.cut = 'always'  # the server waits for all connections, those of a failed test included
             self.cut_all()
 
     def cut_all(self) -> None:
@@ -45,8 +46,9 @@ class Proxy:
         if self.cut == 'always':
             writer.transport.abort()
             return
+        self._ways.add(writer)
         below, above = await asyncio.open_unix_connection(self._socket)
-        self._ways |= {writer, above}
+        self._ways.add(above)
         answers = asyncio.create_task(self._pass_on(below, writer))
         with suppress(ConnectionError):
             while data := await reader.read(65_536):

@@ -59,6 +59,16 @@ async def test_owner_is_dead_after_its_store_is_closed(engine: PostgresEngine) -
     assert await engine.living_owners([store.owner]) == set()
 
 
+async def test_owner_is_dead_although_its_connections_do_not_close_in_time(
+    engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = await PostgresEngine.open(engine.url)
+    assert await other.living_owners([other.owner]) == {other.owner}
+    monkeypatch.setattr('pydantic_deep.store.postgres._engine.CLOSE_SECONDS', 0)
+    await other.aclose()
+    await until_dead(engine, other.owner)
+
+
 class FakeConnection:
     """A connection on which no lock can be taken."""
 
