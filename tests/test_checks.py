@@ -293,7 +293,7 @@ def test_model_of_a_subagent_must_be_a_name(text: str) -> None:
 OTHER_DEPS_TYPES: list[Any] = [object, dict, 'DeepAgentDeps', DeepAgentDeps(), None, list[int], DeepAgentDeps | None]
 
 
-@pytest.mark.parametrize('deps_type', OTHER_DEPS_TYPES, ids=repr)
+@pytest.mark.parametrize('deps_type', OTHER_DEPS_TYPES)
 async def test_deps_type_is_a_class_of_deps(deps_type: Any) -> None:
     """Other types are refused when the agent is created: the capabilities of each run use the fields of the deps."""
     assert await raised(lambda: create_deep_agent('test', deps_type=deps_type)) == 'deps_type'
@@ -306,7 +306,7 @@ OTHER_OUTPUT_TYPES: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize('output_type', OTHER_OUTPUT_TYPES, ids=repr)
+@pytest.mark.parametrize('output_type', OTHER_OUTPUT_TYPES)
 async def test_output_type_has_types_and_no_texts(output_type: Any) -> None:
     """pydantic-ai iterates over the characters of a text, each of which is a text again."""
     assert await raised(lambda: create_deep_agent('test', output_type=output_type)) == 'output_type'
@@ -323,7 +323,7 @@ OTHER_PARTS: list[tuple[str, Any]] = [
 OTHER_MODELS: list[Any] = [ScriptedModel, [], {}, 5, True, b'test', Agent('test'), print]
 
 
-@pytest.mark.parametrize(('name', 'value'), OTHER_PARTS, ids=repr)
+@pytest.mark.parametrize(('name', 'value'), OTHER_PARTS)
 async def test_parts_of_an_agent_are_lists_of_objects(name: str, value: Any) -> None:
     """A text has characters, a class is no object, and a generator could be read only once."""
     options: dict[str, Any] = {name: value}
@@ -345,7 +345,7 @@ def test_flags_of_an_agent_are_bools(flag: str) -> None:
         create_deep_agent(**options)
 
 
-@pytest.mark.parametrize('model', OTHER_MODELS, ids=repr)
+@pytest.mark.parametrize('model', OTHER_MODELS)
 async def test_a_model_is_an_object_or_a_name(agent: Agent[Any, Any], model: Any) -> None:
     assert await raised(lambda: create_deep_agent(model)) == 'model'
     assert await raised(lambda: Subagent('worker', 'Works.', model=model)) == 'model'
@@ -355,7 +355,7 @@ async def test_a_model_is_an_object_or_a_name(agent: Agent[Any, Any], model: Any
         assert await raised(lambda: root.advance('Go', model=model)) == 'model'
 
 
-@pytest.mark.parametrize('settings', ['', 'x', [], [('temperature', 0)], 0, print], ids=repr)
+@pytest.mark.parametrize('settings', ['', 'x', [], [('temperature', 0)], 0, print])
 async def test_model_settings_are_a_mapping(agent: Agent[Any, Any], settings: Any) -> None:
     assert await raised(lambda: create_deep_agent('test', model_settings=settings)) == 'model_settings'
     assert await raised(lambda: stream_agent(agent, 'Go', model_settings=settings)) == 'model_settings'

@@ -149,7 +149,9 @@ async def test_long_text_beside_images_is_offloaded() -> None:
 
     model = ScriptedModel(call('seen'), call('read_file', path='/offload/call-1', offset=10_000), 'done')
     agent = Agent(model, tools=[seen], capabilities=[Filesystem(backend=StateBackend())])
-    [text, *images], page = await results(agent, model)
+    result, page = await results(agent, model)
+    text, *images = cast('list[object]', result)
+    assert isinstance(text, str)
     assert 'All are in /offload/call-1:' in text
     assert text.endswith('row 09999\n\n{"rows":[1]}')
     assert images == [image, image]

@@ -177,13 +177,13 @@ async def test_step_of_another_type_is_reported(step: Any) -> None:
 OTHER_STEPS: list[Any] = [5, {'text': 'Hi.'}, ['Hi.', None], b'Hi.', ValueError, str, TextPart, UserPromptPart('Hi.')]
 
 
-@pytest.mark.parametrize('step', [None, *OTHER_STEPS], ids=repr)
+@pytest.mark.parametrize('step', [None, *OTHER_STEPS])
 def test_other_steps_are_refused_at_once(step: Any) -> None:
     with pytest.raises(TypeError, match=r'A step of the script is .*, or returned it\. Pass or return a text'):
         ScriptedModel('Hi.', step)
 
 
-@pytest.mark.parametrize('then', OTHER_STEPS, ids=repr)
+@pytest.mark.parametrize('then', OTHER_STEPS)
 def test_another_then_is_refused_at_once(then: Any) -> None:
     with pytest.raises(TypeError, match='A step of the script is '):
         ScriptedModel('Hi.', then=then)

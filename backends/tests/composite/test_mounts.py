@@ -19,7 +19,7 @@ def test_malformed_mount_point_is_refused(path: str) -> None:
         CompositeBackend(StateBackend(), {path: StateBackend()})
 
 
-@pytest.mark.parametrize('mounts', [None, [], StateBackend(), 'x'], ids=repr)
+@pytest.mark.parametrize('mounts', [None, [], StateBackend(), 'x'])
 def test_mounts_are_a_mapping(mounts: Any) -> None:
     with pytest.raises(TypeError, match=r'`mounts` is .*\. Pass backends by path'):
         CompositeBackend(StateBackend(), mounts)
