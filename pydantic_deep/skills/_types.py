@@ -119,9 +119,9 @@ class SkillDirectory:
         """Raise for grants of untrusted skills.
 
         Raises:
-            ValueError: `grants` is true and `trusted` is false, or one of them is not a bool.
+            ValueError: `grants` is true and `trusted` is false, or one of them is a text or a number.
         """
-        check_flags(trusted=self.trusted, grants=self.grants)
+        check_flags(trusted=self.trusted, grants=False if self.grants is None else self.grants)
         if self.grants and not self.trusted:
             raise ValueError(
                 f'SkillDirectory({str(self.path)!r}, trusted=False, grants=True): untrusted skills are '
