@@ -193,4 +193,5 @@ async def test_what_an_iterator_yields_is_the_result() -> None:
     for request in model.requests[1:]:
         counted, failed = request.tool_returns
         assert (counted.outcome, counted.content) == ('success', {'numbers': [1, 2]})
-        assert (failed.outcome, failed.content) == ('failed', 'ZeroDivisionError: integer division or modulo by zero')
+        assert failed.outcome == 'failed'
+        assert str(failed.content).startswith('ZeroDivisionError: ')

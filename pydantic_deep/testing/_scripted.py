@@ -173,6 +173,7 @@ class ScriptedModel(CannedModel):
         check_name('model_name', model_name)
         check_object('usage', usage, RequestUsage, 'For example, `RequestUsage(input_tokens=100)`.')
         if settings is not None:
+            check_object('settings', settings, Mapping, 'For example, `{"temperature": 0}`.')
             check_numbers(settings)
         if not callable(profile or dict):
             check_object('profile', profile, Mapping, 'For example, `{"supports_tools": False}`.')

@@ -5,12 +5,13 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from pydantic_ai import Agent
+from pydantic_ai import Agent, FunctionToolset
 from pydantic_ai.usage import UsageLimits
 
 from pydantic_deep.subagents import Subagent
 from pydantic_deep.subagents._digest import digest_of
 from pydantic_deep.testing import ScriptedModel
+from pydantic_deep.todos import Todos
 
 
 def tool() -> str:
@@ -42,8 +43,8 @@ def test_equal_subagents_have_equal_digests() -> None:
         {'model': ScriptedModel()},
         {'tools': [lambda: 'x']},
         {'tools': [tool, tool]},
-        {'toolsets': [object()]},
-        {'capabilities': [object()]},
+        {'toolsets': [FunctionToolset()]},
+        {'capabilities': [Todos()]},
         {'skills': ['a']},
         {'subagents': [Subagent('x', 'y')]},
         {'output_type': int},

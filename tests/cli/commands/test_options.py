@@ -98,7 +98,7 @@ def test_blank_model_is_refused(invoke: Invoke, model: str) -> None:
             '--instructions are for a new conversation, and --continue continues one that has its own. Choose one of '
             '--continue and --instructions.',
         ),
-        (('--from=HEAD', '--instructions', ''), 'Choose one of --from and --instructions.'),
+        (('--from=HEAD', '--instructions', 'A.'), 'Choose one of --from and --instructions.'),
         (('--instructions', 'a\udcff'), 'is not valid UTF-8'),
     ],
 )
