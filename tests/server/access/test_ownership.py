@@ -146,7 +146,12 @@ CALLS: Mapping[str, Call] = {
             'id': 1,
             'method': 'SendMessage',
             'params': {
-                'message': {'messageId': 'm1', 'parts': [{'text': 'Hi'}], 'contextId': ids['conversation']},
+                'message': {
+                    'role': 'ROLE_USER',
+                    'messageId': 'm1',
+                    'parts': [{'text': 'Hi'}],
+                    'contextId': ids['conversation'],
+                },
             },
         }
     ),
