@@ -362,9 +362,15 @@ async def test_claim_that_hangs_ends_with_its_worker(url: str, monkeypatch: pyte
     async with process(url) as store:
         await ask(await begin(world, store), store, 'a')
         monkeypatch.setattr('pydantic_deep.dispatch._worker.STORE_SECONDS', 0.01)
-        monkeypatch.setattr(store.queue, 'claim', hang)
+        claimed: list[str] = []
+
+        async def claim(run_id: str) -> None:
+            claimed.append(run_id)
+            await anyio.sleep_forever()
+
+        monkeypatch.setattr(store.queue, 'claim', claim)
         async with working(world, store, drain_seconds=0) as worker:
-            await until(lambda: worker.active_count == 1)
+            await until(lambda: bool(claimed))
         assert (worker.active_count, world.ran) == (0, [])
 
 
