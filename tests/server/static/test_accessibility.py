@@ -14,7 +14,7 @@ from pydantic_ai.toolsets import ExternalToolset
 from pydantic_deep import create_deep_agent
 from pydantic_deep.server import AnyAgent
 from pydantic_deep.testing import ScriptedModel, call
-from tests.server.static.conftest import PLACES, OpenPage, Script, ask, check, page_marks
+from tests.server.static.conftest import SIZES, OpenPage, Script, ask, check, page_marks
 from tests.server.static.test_dialogue import MARKDOWN, TODOS
 
 pytestmark = page_marks
@@ -112,7 +112,7 @@ async def test_no_state_of_the_page_has_violations(
     open_page: OpenPage, client: httpx.AsyncClient, script: Script, axe: str
 ):
     """Sign-in, dialogue, versions, comparison, approvals and dialogs, at both widths and in both color schemes."""
-    for given in PLACES:
+    for given in SIZES:
         wrong = await open_page(key='pd_wrong', **given)
         await expect(wrong.page.locator('#problem')).to_be_visible()
         await check(wrong.page, axe, f'{given}: sign-in')

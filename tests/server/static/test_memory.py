@@ -12,7 +12,7 @@ pytest.importorskip('pydantic_ai_harness', reason='the harness pins pydantic-ai 
 from pydantic_deep import create_deep_agent
 from pydantic_deep.server import AnyAgent, ServerSettings
 from pydantic_deep.testing import ScriptedModel, call
-from tests.server.static.conftest import PLACES, OpenPage, check, page_marks
+from tests.server.static.conftest import SIZES, OpenPage, check, page_marks
 
 pytestmark = page_marks
 
@@ -58,7 +58,7 @@ async def test_memory_is_shown_with_its_writers_and_undone(open_page: OpenPage, 
 
 async def test_no_state_of_the_memory_has_violations(open_page: OpenPage, axe: str):
     """axe-core finds none in an empty memory, files, revisions and a deleted file, at both widths and in both color schemes."""
-    first, *others = PLACES
+    first, *others = SIZES
     seen = await open_page(**first)
     await seen.page.locator('.welcome').wait_for()
     await seen.press(',')
