@@ -5,6 +5,7 @@ Subclasses supply the responses.
 
 from __future__ import annotations
 
+import math
 import re
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
@@ -30,7 +31,10 @@ from pydantic_ai.profiles import ToolAdditionMode, ToolDeferralMode
 from pydantic_ai.settings import ModelSettings
 
 ARGUMENT_PIECE_CHARS = 16
-"""Maximum length of a streamed piece of a tool call's arguments: short enough to cut JSON within its tokens."""
+"""Length of a streamed piece of a tool call's arguments: short enough to cut JSON within its tokens."""
+
+MAX_ARGUMENT_PIECES = 200
+"""Maximum number of pieces of one tool call. Longer arguments have longer pieces, as each piece costs as much."""
 
 _WORD = re.compile(r'\s*\S+\s*|\s+')
 """A word with the surrounding white space, so that the words of a text concatenate to the text."""
@@ -81,8 +85,8 @@ class CannedModel(Model[None]):
 
 @dataclass
 class CannedStream(StreamedResponse):
-    """A complete response, streamed: text and thinking word by word, arguments of tool calls in pieces of
-    at most `ARGUMENT_PIECE_CHARS`.
+    """A complete response, streamed: text and thinking word by word, arguments of tool calls in at most
+    `MAX_ARGUMENT_PIECES` pieces.
     """
 
     response: ModelResponse = field(kw_only=True)
@@ -114,7 +118,8 @@ class CannedStream(StreamedResponse):
         delta = self._parts_manager.handle_tool_call_delta
         start = delta(vendor_part_id=index, tool_name=part.tool_name, tool_call_id=part.tool_call_id)
         text = part.args_as_json_str()
-        pieces = [text[i : i + ARGUMENT_PIECE_CHARS] for i in range(0, len(text), ARGUMENT_PIECE_CHARS)]
+        size = max(ARGUMENT_PIECE_CHARS, math.ceil(len(text) / MAX_ARGUMENT_PIECES))
+        pieces = [text[i : i + size] for i in range(0, len(text), size)]
         events = chain([start], (delta(vendor_part_id=index, args=piece) for piece in pieces))
         # `None` would be a piece before the name of its tool.
         yield from (event for event in events if event is not None)

@@ -5,18 +5,23 @@ import type { JSX } from 'preact';
 import { count, Pieces } from './text';
 import type { Diff, FileDiff, Line } from './types';
 
+/** Rows of one table. In a longer diff, a table that is out of view costs no layout; its height is an estimate. */
+const TABLE_ROWS = 200;
+
 /** Side by side if there is enough space, unless the caller says that the space is narrow. */
 export function DiffView({ diff, isNarrow = !matchMedia('(min-width: 64rem)').matches }: { diff: Diff; isNarrow?: boolean }) {
+  const rows = diff.hunks.flatMap((hunk) => [
+    <tr class="hunk"><td colSpan={isNarrow ? 3 : 4}>{hunk.header}</td></tr>,
+    ...(isNarrow ? hunk.lines.map((line) => <tr class={line.kind}><Number value={line.before} /><Number value={line.after} /><Content line={line} kind="" /></tr>) : sideBySide(hunk.lines)),
+  ]);
+  const tables = Array.from({ length: Math.ceil(rows.length / TABLE_ROWS) }, (_, at) => rows.slice(at * TABLE_ROWS, (at + 1) * TABLE_ROWS));
   return <div class="diff">
     <p class="file"><Pieces of={diff.path} /><span class="faint"> {diff.kind}, +{diff.added} −{diff.removed}</span></p>
     {diff.hidden_lines > 0 && <p class="warn">This diff is not shown: it has {count(diff.hidden_lines, 'line')}.</p>}
-    <div class="lines" tabIndex={0} role="group" aria-label="Changed lines"><table>
+    <div class="lines" tabIndex={0} role="group" aria-label="Changed lines">{tables.map((part) => <div class={tables.length > 1 ? 'long' : ''} style={{ containIntrinsicBlockSize: `auto ${1.5 * part.length}em` }}><table>
       <colgroup>{(isNarrow ? ['number', 'number', ''] : ['number', '', 'number', '']).map((name) => <col class={name} />)}</colgroup>
-      <tbody>{diff.hunks.map((hunk) => <>
-        <tr class="hunk"><td colSpan={isNarrow ? 3 : 4}>{hunk.header}</td></tr>
-        {isNarrow ? hunk.lines.map((line) => <tr class={line.kind}><Number value={line.before} /><Number value={line.after} /><Content line={line} kind="" /></tr>) : sideBySide(hunk.lines)}
-      </>)}</tbody>
-    </table></div>
+      <tbody>{part}</tbody>
+    </table></div>)}</div>
   </div>;
 }
 
