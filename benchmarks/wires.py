@@ -40,8 +40,11 @@ OURS = 'ours'
 _PIECE = 'a few words '
 """The text of a piece."""
 
+_HEAD_START_SECONDS = 0.2
+"""Seconds between the start of a turn and its first piece."""
+
 _SKIPPED = 10
-"""Number of pieces at the beginning that are not measured: they may have waited for their reader."""
+"""Number of pieces at the beginning that are not measured: the first one is encoded in another way."""
 
 _SAID = [{'role': 'user', 'content': 'Hi'}]
 
@@ -58,7 +61,8 @@ WIRES: Mapping[str, tuple[str, dict[str, object]]] = {
 
 
 async def say(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
-    """Stream an answer."""
+    """Stream an answer. Its reader is there before the first piece: events that wait for a reader are read together."""
+    await asyncio.sleep(_HEAD_START_SECONDS)
     for _ in range(PIECES):
         await asyncio.sleep(0)  # as a model's connection yields between pieces
         yield _PIECE

@@ -6,9 +6,8 @@ import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
+from time import monotonic
 from typing import TypeAlias
-
-import anyio
 
 from pydantic_deep.server._state import ServerState
 from pydantic_deep.server.access._ownership import Access, AuthorizedRun
@@ -73,7 +72,7 @@ async def run_events(
     If the log is removed or replaced while it is read, the events stop without an end event, which readers treat as an
     error.
     """
-    keepalive_seconds, last_yielded = state.settings.keepalive_seconds, anyio.current_time()
+    keepalive_seconds, last_yielded = state.settings.keepalive_seconds, monotonic()
     log, has_events = run.log, False
     groups = _READ_GROUPS | EventGroup.call_deltas if has_call_deltas else _READ_GROUPS
     while log is not None and not has_events:  # the log of a queued run is replaced when a worker claims the run
@@ -82,9 +81,9 @@ async def run_events(
                 async for batch in batches:
                     entries = [entry for _, entry in batch if is_selected(entry, groups)]
                     has_events = has_events or bool(entries)
-                    if not entries and anyio.current_time() - last_yielded < keepalive_seconds:
+                    if not entries and monotonic() - last_yielded < keepalive_seconds:
                         continue
-                    last_yielded = anyio.current_time()
+                    last_yielded = monotonic()
                     for entry in entries:
                         yield text_of_entry(entry) or decode_entry(entry)
                     if not entries:

@@ -86,7 +86,7 @@ class CompatTurn:
                 failed, build_body([event for event in first if not isinstance(event, bytes | None)])
             )
         return StreamingResponse(  # without our streams' `retry`, which OpenAI's client would treat as an event
-            self.frames(_chain(first, events), encoder), media_type='text/event-stream', headers=HEADERS
+            self.frames(events, encoder, read=first), media_type='text/event-stream', headers=HEADERS
         )
 
     async def respond(self, build_body: BodyBuilder) -> Response:
@@ -122,25 +122,41 @@ class CompatTurn:
         encoder: AnswerEncoder | ResponsesEncoder,
         *,
         first: Sequence[Frame] = (),
+        read: Sequence[ClientEvent] = (),
     ) -> AsyncGenerator[bytes]:
-        """Yield the first frames and those of the events, and store the thread even if the client disconnects."""
+        """Yield the first frames and those of the events, and store the thread even if the client disconnects.
+
+        Args:
+            events: The events of the run.
+            encoder: Encodes them.
+            first: Frames to send before them.
+            read: Events that were read before.
+        """
         is_stored = False
         calls: list[ClientCall] = []
+
+        async def encode(event: ClientEvent) -> bytes:
+            nonlocal is_stored
+            if event is None:
+                return KEEPALIVE
+            if isinstance(event, bytes):
+                return encoder.render_text(event)
+            calls.extend(_calls_in([event]))
+            frames = render_frames(encoder.encode(event))
+            if isinstance(event, EndEvent) and event.finish_reason != 'error':
+                # Stored before the client can send its next request.
+                await self._store_thread(encoder.text, calls)
+                is_stored = True
+            return frames
+
         try:
             if first:
                 yield render_frames(first)
             async with aclosing(events):
+                for event in read:
+                    yield await encode(event)
                 async for event in events:
-                    if isinstance(event, bytes):
-                        yield encoder.render_text(event)
-                        continue
-                    calls += _calls_in([event])
-                    frames = KEEPALIVE if event is None else render_frames(encoder.encode(event))
-                    if isinstance(event, EndEvent) and event.finish_reason != 'error':
-                        # Stored before the client can send its next request.
-                        await self._store_thread(encoder.text, calls)
-                        is_stored = True
-                    yield frames
+                    yield encoder.render_text(event) if isinstance(event, bytes) else await encode(event)
             yield render_frames(encoder.finish())
         finally:
             if not is_stored:
@@ -353,14 +369,6 @@ def _conversation_name(prompt: str) -> str | None:
     """Return the beginning of the first prompt, as the display name."""
     line = prompt.strip().partition('\n')[0]
     return ''.join(character for character in line if character.isprintable())[:60] or None
-
-
-async def _chain(first: Iterable[ClientEvent], events: AsyncGenerator[ClientEvent]) -> AsyncGenerator[ClientEvent]:
-    for event in first:
-        yield event
-    async with aclosing(events):
-        async for event in events:
-            yield event
 
 
 async def _until_first_content(events: AsyncGenerator[ClientEvent]) -> AsyncGenerator[ClientEvent]:
