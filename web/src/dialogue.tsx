@@ -21,7 +21,7 @@ const PAGE = 30;
 const MAX_SHOWN = 4 * PAGE;
 
 // While an answer is streamed, these remain the same, so that only the answer is rendered.
-const place = computed(() => open.value === null ? () => null : placesOf(open.value.versions, open.value.details.head));
+const places = computed(() => placesOf(open.value?.versions ?? [], open.value?.details.head ?? null));
 const hasLive = computed(() => live.value !== null);
 const liveCalls = computed(() => JSON.stringify(live.value?.items.flatMap((item) => item.kind === 'call' ? [item.id] : []) ?? []));
 
@@ -85,7 +85,7 @@ export function Dialogue() {
     <div ref={top} />
     {from > 0 && <p class="note center">{count(from, 'earlier turn')} above</p>}
     <ol id="dialogue" aria-label="Dialogue">
-      {turns.slice(from).map((turn) => <TurnView key={turn.key} turn={turn} place={place.value(turn.at)} versionId={conversation!.details.head}
+      {turns.slice(from).map((turn) => <TurnView key={turn.key} turn={turn} place={places.value.at(turn.at)} versionId={conversation!.details.head}
         hidden={turn === turns.at(-1) ? liveCalls.value : NONE} canChange={!isRunning.value && may('run')} />)}
       {hasLive.value && <LiveTurn versionId={conversation?.details.head ?? null} />}
     </ol>
@@ -104,7 +104,7 @@ const NONE = '[]';
 function LiveTurn({ versionId }: { versionId: string | null }) {
   const running = live.value;
   if (running === null) return null;
-  return <li class="turn" data-live={String(running.isRunning)}>
+  return <><Failures base={running.base} runId={running.runId} prompt={running.prompt?.text ?? null} /><li class="turn" data-live={String(running.isRunning)}>
     {running.prompt && <PromptView text={running.prompt.text} media={running.prompt.media} files={running.prompt.files ?? []} />}
     <div class="answer" role="group" aria-label="Answer" aria-live="polite" aria-busy={running.isRunning}>
       {running.items.map((item, at) => <ItemView key={at} item={item} versionId={versionId} runId={null} isPending={running.isRunning} />)}
@@ -115,7 +115,15 @@ function LiveTurn({ versionId }: { versionId: string | null }) {
         <Retry />
       </div>}
     </div>
-  </li>;
+  </li></>;
+}
+
+/** The turns that failed without any output before a turn from the same version. */
+function Failures({ base, runId, prompt }: { base: string | null; runId: string | null; prompt: string | null }) {
+  return <>{places.value.failures(base, runId, prompt && typed(prompt)).map((version) => <li class="turn" key={version.id}>
+    <PromptView text={version.prompt!} media={[]} files={[]} />
+    <p class="note">This turn failed. <a href={`#/v/${version.id}`}>Why it failed</a></p>
+  </li>)}</>;
 }
 
 function Retry() {
@@ -123,7 +131,7 @@ function Retry() {
   const { prompt } = live.value!;
   const text = prompt?.text ?? last?.prompt?.text;
   // The steps of a turn may be stored: the prompt is sent again in its place.
-  const base = prompt === null && last ? place.value(last.at)?.base.id ?? null : live.value!.base;
+  const base = prompt === null && last ? places.value.at(last.at)?.base.id ?? null : live.value!.base;
   if (text === undefined || !may('run')) return null;
   return <div class="acts">
     <button type="button" onClick={() => resend(text, base)}><Icon name="retry" />Try again</button>
@@ -141,7 +149,7 @@ function TurnItem({ turn, place, versionId, hidden, canChange }: TurnProps) {
   const [isEditing, setEditing] = useState(false);
   const edit = canChange && place ? () => setEditing(true) : null;
   const hiddenCalls = JSON.parse(hidden) as string[];
-  return <li class="turn">
+  return <>{place && <Failures base={place.base.id} runId={place.own.run_id} prompt={place.own.prompt} />}<li class="turn">
     {turn.prompt && (isEditing && place ? <PromptForm text={turn.prompt.text} base={place.base.id} close={() => setEditing(false)} />
       : <PromptView text={turn.prompt.text} media={turn.prompt.media} files={place?.files ?? []} edit={edit} place={canChange ? place : null} />)}
     <div class="answer" role="group" aria-label="Answer">
@@ -150,7 +158,7 @@ function TurnItem({ turn, place, versionId, hidden, canChange }: TurnProps) {
       {place?.own.state === 'interrupted' && <p class="note">This turn was interrupted. What was done is kept.</p>}
       {place?.own.state === 'failed' && place.own.id !== versionId && <p class="note">This turn failed. What was done is kept.</p>}
     </div>
-  </li>;
+  </li></>;
 }
 
 interface PromptProps { text: string; media: { type: string; data: string | null }[]; files: string[]; edit?: (() => void) | null; place?: Place | null }

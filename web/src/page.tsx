@@ -21,7 +21,9 @@ import { count, Lines, plain, Prose, Text, tokens } from './text';
 import { Files, Versions } from './versions';
 
 const isListOpen = signal(false);
-const isPanelOpen = signal(matchMedia('(min-width: 75rem)').matches);
+const wide = matchMedia('(min-width: 75rem)');
+const isPanelOpen = signal(wide.matches);
+wide.addEventListener('change', () => { isPanelOpen.value = wide.matches; }); // also when a person zooms
 
 function App() {
   if (needsSignIn.value) return <><SignIn /><Dialog /></>;
@@ -169,7 +171,10 @@ const DOES: Record<string, () => void> = {
 const step = (by: number) => route.value.view === 'versions' ? stepVersions(by) : cardElements().length > 0 ? stepCards(by) : undefined;
 
 function onKey(event: KeyboardEvent): void {
-  if (event.key === 'Escape') isListOpen.value = false;
+  if (event.key === 'Escape' && document.querySelector('dialog[open]') === null) {
+    isListOpen.value = false;
+    if (!wide.matches) isPanelOpen.value = false;
+  }
   const target = event.target as HTMLElement;
   const isTyping = target.closest('input, textarea, select') !== null || document.querySelector('dialog[open]') !== null;
   if (isTyping || needsSignIn.value || event.ctrlKey || event.metaKey || event.altKey || event.repeat || !Object.hasOwn(DOES, event.key)) return;

@@ -62,18 +62,21 @@ const currentId = () => route.value.view === 'chat' || route.value.view === 'ver
 
 // The messages of the server for these errors are for programs.
 const UNKNOWN_KEY = 'The server does not know this API key: it is wrong, or has expired, or was revoked.';
+const BUSY = 'A turn of the conversation is running. Wait for its end, or stop it first.';
 const WAITS = 'Calls of the last turn wait for a decision. Answer them first, or edit an earlier prompt.';
 
 export function fail(error: unknown): void {
   if (server.isAbort(error)) return;
   const isUnknown = error instanceof Refused && error.status === 401;
   const isFirst = isUnknown && me.value === null && !server.hasKey(); // nothing has failed yet
+  const isBusy = error instanceof Refused && typeof error.facts['run_id'] === 'string';
   const waits = error instanceof Refused && Array.isArray(error.facts['pending']);
-  problem.value = isFirst ? null : waits ? WAITS : isUnknown && server.hasKey() ? UNKNOWN_KEY : error instanceof Error ? error.message : String(error);
+  problem.value = isFirst ? null : isBusy ? BUSY : waits ? WAITS : isUnknown && server.hasKey() ? UNKNOWN_KEY : error instanceof Error ? error.message : String(error);
   if (isUnknown) {
     needsSignIn.value = true;
     loginUrl.value = typeof error.facts['login_url'] === 'string' ? error.facts['login_url'] : null;
-  } else if (!(error instanceof Refused)) console.error(error);
+  } else if (isBusy) void lookForChanges(); // another page has started the turn
+  else if (!(error instanceof Refused)) console.error(error);
 }
 
 /** Return an action of a person, which shows its errors. It returns undefined if it failed. */
@@ -293,6 +296,7 @@ export async function send(prompt: string, files: File[] = [], to = currentId())
       const base = open.value?.details.head ?? null;
       const run = await server.post<Run>(`conversations/${id}/turns?wait=false`, { prompt });
       if (to === null) showPrepared();
+      toast.value = null; // it offers to undo what happened before this turn
       const sent: Prompt = { text: prompt, media: [], files: files.map((file) => file.name) };
       keep('sent', JSON.stringify([run.id, sent]));
       void watchRun(id, run.id, sent, base);
@@ -324,6 +328,7 @@ export async function resend(prompt: string, baseId: string | null): Promise<voi
       live.value = null;
       await refresh();
       isSent = await send(prompt, [], id);
+      if (moves && isSent) offerUndo('Sent on a new branch.', id, head, null);
     } finally {
       if (moves && !isSent) {
         await server.post(`conversations/${id}/head`, { version: head, expected: baseId });
@@ -403,10 +408,19 @@ export const moveHead = guarded(async (version: string, text: string) => {
   await server.post(`conversations/${id}/head`, { version, expected: from });
   leave();
   await refresh();
-  toast.value = { text, undo: async () => {
-    await guarded(async () => { await server.post(`conversations/${id}/head`, { version: from, expected: version }); leave(); await refresh(); })();
-  } };
+  offerUndo(text, id, from, version);
 });
+
+/** Offer to move the head back. Without an expected head, the run that is on the screen now is stopped before. */
+function offerUndo(text: string, id: string, from: string, expected: string | null): void {
+  const run = live.value;
+  toast.value = { text, undo: async () => { await guarded(async () => {
+    if (expected === null && run !== null) await server.post(`runs/${run.runId}/cancel`);
+    await server.post(`conversations/${id}/head`, { version: from, expected: expected ?? (await server.get<Conversation>(`conversations/${id}`)).head });
+    leave();
+    await refresh();
+  })(); } };
+}
 
 export type Choices = Record<string, 'ours' | 'theirs'>;
 
@@ -417,9 +431,7 @@ export const merge = guarded(async (other: Version, choices: Choices): Promise<{
   try {
     const merged = await server.post<Version>(`versions/${before}/merge`, { other: other.id, choices });
     await refresh();
-    toast.value = { text: `Merged “${nameOf(other)}”.`, undo: async () => {
-      await guarded(async () => { await server.post(`conversations/${id}/head`, { version: before, expected: merged.id }); await refresh(); })();
-    } };
+    offerUndo(`Merged “${nameOf(other)}”.`, id, before, merged.id);
     return [];
   } catch (error) {
     const conflicts = error instanceof Refused ? error.facts['conflicts'] : undefined;
@@ -448,7 +460,7 @@ const keyOf = (approval: Approval) => `${approval.id} ${approval.view.digest}`;
  */
 export const listApprovals = unattended(async () => {
   if (!may('approve')) return;
-  const { items } = await server.get<Page<Approval>>('approvals?limit=50');
+  const { items } = await server.get<Page<Approval>>('approvals?limit=200');
   const wanted = new Map(items.map((approval) => [keyOf(approval), approval]));
   const gone = cards.value.filter((card) => !wanted.delete(card.key) && isPending(card.approval));
   cards.value = [...cards.value, ...[...wanted].map(([key, approval]) => ({ key, approval }))];

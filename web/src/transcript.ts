@@ -195,10 +195,17 @@ export interface Place {
 const UPLOADS = '/uploads/';
 const uploadsOf = (version: Version) => (version.files_changed ?? []).filter((path) => path.startsWith(UPLOADS)).map((path) => path.slice(UPLOADS.length));
 
+/** The turns of a conversation among its versions. */
+export interface Places {
+  /** By the position of its prompt in the transcript. */
+  at: (position: number) => Place | null;
+  /** The turns from a version that failed before any response, and so are not in the transcript, before another turn from it; without those that were tried again. */
+  failures: (base: string | null, runId: string | null, prompt: string | null) => Version[];
+}
+
 const isTurn = (version: Version) => version.prompt !== null && version.kind !== 'edit' && version.kind !== 'merge' && version.kind !== 'root';
 
-/** Return where turns of a transcript are among the versions, by the position of their prompts. */
-export function placesOf(versions: Version[], headId: string | null): (at: number) => Place | null {
+export function placesOf(versions: Version[], headId: string | null): Places {
   const lineage = lineageOf(versions, headId);
   const byId = new Map(versions.map((version) => [version.id, version]));
   const anchor = (id: string | null): string | null => {
@@ -215,8 +222,15 @@ export function placesOf(versions: Version[], headId: string | null): (at: numbe
   let first = lineage.length - 1;
   while (first > 0 && lineage[first - 1]!.message_count <= lineage[first]!.message_count) first -= 1;
   const counted = lineage.slice(Math.max(first, 0));
-  return (at) => {
-    const index = counted.findLastIndex((version) => version.message_count <= at);
+  const failures: Places['failures'] = (base, runId, prompt) => {
+    const starts = startsByAnchor.get(anchor(base)) ?? [];
+    const own = starts.findIndex((version) => version.run_id === runId);
+    const before = own < 0 ? starts : starts.slice(0, own); // a turn that is running is not stored yet
+    return before.filter((version, index) => version.state === 'failed' && version.usage.requests === byId.get(version.parent_id ?? '')?.usage.requests
+      && version.prompt !== prompt && !before.slice(index + 1).some((later) => later.prompt === version.prompt));
+  };
+  const at: Places['at'] = (position) => {
+    const index = counted.findLastIndex((version) => version.message_count <= position);
     const base = counted[index], own = counted[index + 1];
     if (!base || !own) return null;
     const alternatives = (startsByAnchor.get(anchor(base.id)) ?? []).filter((version) => version.state !== 'failed' || version.id === own.id);
@@ -224,6 +238,7 @@ export function placesOf(versions: Version[], headId: string | null): (at: numbe
     for (let before: Version | undefined = base; before?.kind === 'edit'; before = byId.get(before.parent_id ?? '')) files = [...uploadsOf(before), ...files];
     return { base, own, alternatives, files };
   };
+  return { at, failures };
 }
 
 /** Return the runs of the turn of a run, oldest first: a turn that pauses for approvals has several. */

@@ -14,7 +14,7 @@ import { type Choices, difference, download, fail, go, isRunning, may, merge, mo
 import { count, moment, Prose, size, Text } from './text';
 import { ItemView } from './tools';
 import { nameOf, turnsOf } from './transcript';
-import type { Conflict, Difference, FileInfo, Message, Version, VersionDetails } from './types';
+import type { Conflict, Difference, FileInfo, Message, StoredRequest, Version, VersionDetails } from './types';
 
 export function Versions() {
   const at = route.value;
@@ -37,15 +37,18 @@ export function Versions() {
 }
 
 const ROW = 56;
+/** The width of a lane, and of all of them: many branches are closer to each other, so that the names have space. */
 const LANE = 18;
+const LANES = 108;
 
 /** Newest at the top, a lane for each branch. */
 function Graph({ versions, chosen }: { versions: Version[]; chosen: string | null }) {
   const lanes = new Map<string, number>();
   for (const version of [...versions].reverse()) if (!lanes.has(version.branch)) lanes.set(version.branch, lanes.size);
   const rowById = new Map(versions.map((version, row) => [version.id, row]));
-  const left = LANE * Math.max(lanes.size, 1) + 14;
-  const x = (version: Version) => LANE * lanes.get(version.branch)! + 14;
+  const lane = Math.min(LANE, LANES / lanes.size);
+  const left = lane * lanes.size + 14;
+  const x = (version: Version) => lane * lanes.get(version.branch)! + 14;
   const y = (row: number) => ROW * row + ROW / 2;
   const edges = versions.flatMap((version, row) => [version.parent_id, version.merged_from].flatMap((parent) => {
     const below = rowById.get(parent ?? '');
@@ -148,15 +151,16 @@ export const Files = ({ files, versionId }: { files: FileInfo[]; versionId: stri
 function Cost({ details }: { details: VersionDetails }) {
   const { requests } = details;
   if (requests.length === 0) return <p class="faint">This version made no requests.</p>;
-  const costs = requests.flatMap((request) => request.cost === null ? [] : [Number(request.cost)]);
   return <div class="table cost" tabIndex={0} role="group" aria-label="Requests"><table>
     <thead><tr><th scope="col">Request</th><th scope="col">Model</th><th scope="col" class="to-right">Input</th><th scope="col" class="to-right">Output</th><th scope="col" class="to-right">Time</th><th scope="col" class="to-right">Cost</th></tr></thead>
     <tbody>{requests.map((request) => <tr><td>{request.number}</td><td><Text of={request.model} /></td><td class="to-right">{request.input_tokens.toLocaleString('en')}</td>
       <td class="to-right">{request.output_tokens.toLocaleString('en')}</td><td class="to-right">{request.seconds.toFixed(1)} s</td><td class="to-right">{request.cost === null ? 'unknown' : `$${Number(request.cost).toFixed(4)}`}</td></tr>)}</tbody>
     <tfoot><tr><th scope="row" colSpan={2}>This turn</th><td class="to-right">{sum(requests.map((each) => each.input_tokens))}</td><td class="to-right">{sum(requests.map((each) => each.output_tokens))}</td>
-      <td class="to-right">{requests.reduce((total, each) => total + each.seconds, 0).toFixed(1)} s</td><td class="to-right">{costs.length < requests.length ? 'unknown' : `$${costs.reduce((total, each) => total + each, 0).toFixed(4)}`}</td></tr></tfoot>
+      <td class="to-right">{requests.reduce((total, each) => total + each.seconds, 0).toFixed(1)} s</td><td class="to-right">{totalCost(requests)}</td></tr></tfoot>
   </table></div>;
 }
+
+const totalCost = (requests: StoredRequest[]) => requests.some(({ cost }) => cost === null) ? 'unknown' : `$${requests.reduce((total, { cost }) => total + Number(cost), 0).toFixed(4)}`;
 
 const sum = (numbers: number[]) => numbers.reduce((total, each) => total + each, 0).toLocaleString('en');
 
@@ -194,8 +198,11 @@ function Compare({ from }: { from: Version }) {
 const optionText = (version: Version) => <Prose of={`${[...nameOf(version)].slice(0, 50).join('')} (${version.is_head ? 'current' : version.branch})`} />;
 
 function Comparison({ before, after }: { before: Version; after: Version }) {
-  const [found, setFound] = useState<Difference | null>(null);
-  useEffect(() => { difference(before.id, after.id).then(setFound, fail); }, []);
+  const [found, setFound] = useState<Difference & { costs: string[] } | null>(null);
+  useEffect(() => {
+    Promise.all([difference(before.id, after.id), ...[before, after].map(({ id }) => get<VersionDetails>(`versions/${id}`))] as const)
+      .then(([made, ...details]) => setFound({ ...made, costs: details.map(({ requests }) => totalCost(requests)) }), fail);
+  }, []);
   return <>
     <header>
       <button type="button" class="quiet back" onClick={() => go(`#/v/${before.id}`)}><Icon name="left" />Back to the version</button>
@@ -216,7 +223,8 @@ function Comparison({ before, after }: { before: Version; after: Version }) {
       <div class="table"><table><thead><tr><td /><th scope="col" class="to-right">First</th><th scope="col" class="to-right">Second</th><th scope="col" class="to-right">Difference</th></tr></thead><tbody>
         {(['input_tokens', 'output_tokens', 'requests', 'tool_calls'] as const).map((name) => <tr><th scope="row">{name[0]!.toUpperCase() + name.slice(1).replace('_', ' ')}</th>
           <td class="to-right">{before.usage[name].toLocaleString('en')}</td><td class="to-right">{after.usage[name].toLocaleString('en')}</td>
-          <td class="to-right">{(found.usage[name] > 0 ? '+' : '') + found.usage[name].toLocaleString('en')}</td></tr>)}</tbody></table></div>
+          <td class="to-right">{(found.usage[name] > 0 ? '+' : '') + found.usage[name].toLocaleString('en')}</td></tr>)}
+        <tr><th scope="row">Cost of the turn</th>{found.costs.map((cost) => <td class="to-right">{cost}</td>)}<td /></tr></tbody></table></div>
     </div>}
   </>;
 }

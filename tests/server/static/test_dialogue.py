@@ -113,6 +113,24 @@ async def test_turn_shows_plan_calls_and_files(open_page: OpenPage):
     assert seen.problems == []
 
 
+async def test_panel_does_not_cover_the_dialogue_of_a_narrow_page(open_page: OpenPage):
+    """Plan and files are hidden when the page becomes narrow, such as by zooming. Escape closes them there."""
+    seen = await open_page()
+    await seen.say('plan a report', until='Done: success.')
+    panel = seen.page.locator('#panel')
+    await expect(panel).to_be_visible()
+    await seen.page.set_viewport_size({'width': 640, 'height': 400})
+    await expect(panel).to_be_hidden()
+    await seen.page.click('#to-panel')
+    await seen.page.click('#files button')
+    await expect(seen.page.locator('dialog')).to_be_visible()
+    await seen.page.keyboard.press('Escape')
+    await expect(seen.page.locator('dialog')).to_have_count(0)
+    await expect(panel).to_be_visible()
+    await seen.page.keyboard.press('Escape')
+    await expect(panel).to_be_hidden()
+
+
 async def test_opened_call_shows_its_arguments_and_result(open_page: OpenPage):
     """A call is opened to read its arguments and its result; thinking is folded."""
     seen = await open_page()
@@ -253,6 +271,33 @@ async def test_failed_run_shows_its_error_with_try_again(open_page: OpenPage):
     await expect(seen.page.locator('#prompt')).to_have_value('fail now')
     await seen.say('better', until='You said: better')
     await expect(seen.page.locator('.failure')).to_have_count(0)
+    for _ in range(2):
+        await expect(seen.page.locator('.bubble')).to_have_text(['fail now', 'better'])
+        await expect(seen.page.locator('.note')).to_have_text('This turn failed. Why it failed')
+        await seen.page.reload()
+    await seen.page.click('text=Why it failed')
+    await expect(seen.page.locator('.failure')).to_have_text('The turn failed: ValueError')
+
+
+async def test_turns_that_failed_stay_where_they_were_sent(open_page: OpenPage):
+    """Failures stay above the next turn, while it runs and after it, but not if the same prompt was tried again."""
+    seen = await open_page()
+    await seen.say('one', until='You said: one')
+    for prompt in ('fail now', 'fail now, too', 'fail now'):
+        await seen.send(prompt)
+        await expect(seen.turns.last.locator('.bubble')).to_have_text(prompt)
+        await expect(seen.page.locator('.failure')).to_contain_text('The run failed with ValueError')
+    prompts = ['one', 'fail now, too', 'fail now']
+    await expect(seen.page.locator('.bubble')).to_have_text(prompts)
+    await seen.page.reload()
+    await expect(seen.page.locator('.bubble')).to_have_text(prompts)
+    await seen.send('wait')
+    await expect(seen.page.locator('.call.running')).to_be_visible()
+    await expect(seen.page.locator('.bubble')).to_have_text([*prompts, 'wait'])
+    await seen.page.click('#stop')
+    await expect(seen.turns.last).to_contain_text('This turn was interrupted.')
+    await seen.say('two', until='Done: interrupted.')
+    await expect(seen.page.locator('.bubble')).to_have_text([*prompts, 'wait', 'two'])
 
 
 async def test_turn_that_failed_after_a_step_is_tried_again_in_its_place(open_page: OpenPage):

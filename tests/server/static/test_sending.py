@@ -194,7 +194,7 @@ async def test_run_is_shown_in_its_own_conversation_only(open_page: OpenPage, ga
     await expect(seen.turns.locator('.bubble')).to_have_text(['one'])
     await seen.page.evaluate(RECORD)
     held = Held()
-    await seen.page.route('**/api/approvals?limit=50', held)
+    await seen.page.route('**/api/approvals?limit=200', held)
     await seen.page.click('#conversations a >> text=wait')
     await held.arrived.wait()
     await seen.page.click('#conversations a >> text=one')
@@ -204,6 +204,25 @@ async def test_run_is_shown_in_its_own_conversation_only(open_page: OpenPage, ga
     await expect(seen.calls).to_have_text(['holdrunning'])
     assert await seen.page.evaluate('[...window.shownInOne]') == ['one']
     gate.opened.set()
+
+
+async def test_prompt_of_a_second_page_is_kept_while_the_first_has_a_run(open_page: OpenPage, gate: Gate):
+    """The second page says why in words for people, and shows the run."""
+    first = await open_page()
+    await first.say('one', until='Yes.')
+    second = await open_page()
+    await second.page.click('#conversations a')
+    await expect(second.turns.last.locator('.markdown')).to_have_text('Yes.')
+    await first.send('wait')
+    await gate.reached.wait()
+    await second.send('two')
+    await expect(second.page.locator('#problem')).to_have_text(
+        'A turn of the conversation is running. Wait for its end, or stop it first.'
+    )
+    await expect(second.turns.last.locator('.bubble')).to_have_text('wait')
+    await expect(second.page.locator('#prompt')).to_have_value('two')
+    await second.page.click('#stop')
+    await expect(second.turns.last).to_contain_text('This turn was interrupted.')
 
 
 async def test_turn_of_another_page_is_shown_with_its_prompt_when_it_begins(open_page: OpenPage, gate: Gate):

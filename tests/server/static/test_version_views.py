@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import httpx
 import pytest
 from playwright.async_api import expect
 from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart, UserPromptPart
@@ -14,7 +15,7 @@ from pydantic_deep import create_deep_agent
 from pydantic_deep.server import AnyAgent
 from pydantic_deep.store import VersionFilter
 from pydantic_deep.testing import ScriptedModel, call
-from tests.server.conftest import Served
+from tests.server.conftest import Gate, Served
 from tests.server.static.conftest import OpenPage, Seen, page_marks
 
 pytestmark = page_marks
@@ -23,19 +24,21 @@ TODOS = [{'content': 'Write it', 'status': 'completed'}]
 
 
 def answer(messages: Sequence[ModelMessage], info: AgentInfo) -> Any:
-    """Write the prompt into `/report.md`, and on `aside` into another file."""
+    """Write the prompt into `/report.md`, and on `aside` into another file; hold on `wait`."""
     last = messages[-1]
     assert isinstance(last, ModelRequest)
     said = [str(part.content) for part in last.parts if isinstance(part, UserPromptPart)]
     if any(isinstance(part, ToolReturnPart) for part in last.parts):
         return 'Done.'
+    if said[-1] == 'wait':
+        return [call('hold')]
     path = '/aside.md' if 'aside' in said[-1] else '/report.md'
     return [call('write_todos', todos=TODOS), call('write_file', path=path, content=f'# Sales\n\n{said[-1]}\n')]
 
 
 @pytest.fixture
-def agents() -> Mapping[str, AnyAgent]:
-    return {'analyst': create_deep_agent(ScriptedModel(then=answer))}
+def agents(gate: Gate) -> Mapping[str, AnyAgent]:
+    return {'analyst': create_deep_agent(ScriptedModel(then=answer), tools=[gate.hold])}
 
 
 async def with_two_turns(open_page: OpenPage) -> Seen:
@@ -84,6 +87,61 @@ async def test_rewind_and_branch_from_the_graph(open_page: OpenPage):
     assert seen.problems == []
 
 
+async def test_branch_is_undone(open_page: OpenPage):
+    """A prompt that is sent on a branch can be undone: the head is where it was, and the branch remains."""
+    seen = await with_two_turns(open_page)
+    await branch(seen, 1, 'write three')
+    await expect(seen.page.locator('#toast')).to_contain_text('Sent on a new branch.')
+    await seen.page.click('#toast button:has-text("Undo")')
+    await expect(seen.page.locator('#graph .version >> nth=1')).to_contain_text('current')
+    await expect(seen.versions).to_have_text(['write three', 'write two', 'write one', 'Beginning'])
+    await seen.page.click('text=Dialogue')
+    await expect(seen.page.locator('#dialogue .bubble')).to_have_text(['write one', 'write two'])
+    assert seen.problems == []
+
+
+async def test_undo_of_a_branch_stops_its_run(open_page: OpenPage, gate: Gate):
+    seen = await open_page()
+    await seen.say('write one', until='Done.')
+    await seen.turns.first.hover()
+    await seen.turns.first.get_by_role('button', name='Edit').click()
+    await seen.page.fill('.prompt-form textarea', 'wait')
+    await seen.page.press('.prompt-form textarea', 'Enter')
+    await gate.reached.wait()
+    await seen.page.click('#toast button:has-text("Undo")')
+    await expect(seen.page.locator('#dialogue .bubble')).to_have_text(['write one'])
+    await expect(seen.page.locator('#stop')).to_have_count(0)
+    await seen.say('write two', until='Done.')
+    await expect(seen.page.locator('#dialogue .bubble')).to_have_text(['write one', 'write two'])
+    assert seen.problems == []
+
+
+async def test_next_turn_ends_the_offer_to_undo(open_page: OpenPage):
+    """Undoing a rewind would be in the way of a turn that has started since."""
+    seen = await with_two_turns(open_page)
+    await choose(seen, 1)
+    await seen.page.click('text=Rewind to here')
+    await expect(seen.page.locator('#toast')).to_contain_text('Rewound to “write one”.')
+    await seen.page.click('text=Dialogue')
+    await seen.say('write three', until='Done.')
+    await expect(seen.page.locator('.toast')).to_have_count(0)
+
+
+@pytest.mark.parametrize('width', [1280, 390])
+async def test_names_are_read_beside_many_branches(open_page: OpenPage, client: httpx.AsyncClient, width: int):
+    path = (await client.post('/api/conversations', json={'agent': 'analyst'})).headers['location']
+    root = (await client.get(path)).json()['head']
+    for number in range(30):
+        await client.post(f'{path}/head', json={'version': root})
+        await client.post(f'{path}/turns', json={'prompt': f'write {number}'})
+    seen = await open_page(width=width, at=f'#/c/{path.rpartition("/")[2]}/versions')
+    await expect(seen.versions).to_have_count(31)
+    assert await seen.page.locator('#graph').evaluate('(graph) => graph.scrollWidth <= graph.clientWidth')
+    name = await seen.versions.first.bounding_box()
+    assert name is not None
+    assert name['width'] > 200
+
+
 async def test_version_shows_its_dialogue_changes_files_plan_and_cost(open_page: OpenPage):
     """A click on a version shows what it contains, without moving the head."""
     seen = await with_two_turns(open_page)
@@ -105,7 +163,7 @@ async def test_version_shows_its_dialogue_changes_files_plan_and_cost(open_page:
 
 
 async def test_two_versions_are_compared(open_page: OpenPage):
-    """A comparison shows files side by side, the dialogues, the plans and the usage."""
+    """A comparison shows files side by side, the dialogues, the plans, the usage and the cost."""
     seen = await with_two_turns(open_page)
     await choose(seen, 1)
     await seen.page.select_option('.compare select', label='write two (current)')
@@ -116,6 +174,7 @@ async def test_two_versions_are_compared(open_page: OpenPage):
     await expect(found.locator('.two').first.locator('.after .bubble')).to_have_text(['write two'])
     await expect(found.locator('.two').last.locator('.what')).to_have_text(['Write it', 'Write it'])
     await expect(found.locator('tbody tr', has_text='Requests').last.locator('td')).to_have_text(['2', '4', '+2'])
+    await expect(found.locator('tbody tr').last.locator('td')).to_have_text(['unknown', 'unknown', ''])
     await seen.page.click('text=Swap')
     await expect(row.locator('td')).to_have_text(['3', 'write two', '3', 'write one'])
     assert seen.problems == []
