@@ -542,8 +542,9 @@ const learn = (answered: Approval[]) => {
 
 /** Load who has answered which calls of the open conversation. */
 export const loadDecisions = unattended(async () => {
-  if (!may('approve')) return;
-  const { items } = await server.getExactly<Page<Approval>>(`approvals?all=true&limit=50&conversation=${currentId()}`);
+  const id = currentId();
+  if (id === null || !may('approve')) return; // the person may have left the conversation
+  const { items } = await server.getExactly<Page<Approval>>(`approvals?all=true&limit=50&conversation=${id}`);
   learn(items.reverse());
 });
 

@@ -47,7 +47,7 @@ function Graph({ versions, chosen }: { versions: Version[]; chosen: string | nul
   for (const version of [...versions].reverse()) if (!lanes.has(version.branch)) lanes.set(version.branch, lanes.size);
   const rowById = new Map(versions.map((version, row) => [version.id, row]));
   const lane = Math.min(LANE, LANES / lanes.size);
-  const left = lane * lanes.size + 14;
+  const left = lane * (lanes.size - 1) + LANE + 14;
   const x = (version: Version) => lane * lanes.get(version.branch)! + 14;
   const y = (row: number) => ROW * row + ROW / 2;
   const edges = versions.flatMap((version, row) => [version.parent_id, version.merged_from].flatMap((parent) => {

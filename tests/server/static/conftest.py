@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import anyio
 import httpx
 import pytest
-from playwright.async_api import Browser, Locator, Page, async_playwright, expect
+from playwright.async_api import Browser, Locator, Page, Route, async_playwright, expect
 from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
 from pydantic_ai.models.function import AgentInfo
 
@@ -82,6 +83,18 @@ class Seen:
 
 
 OpenPage: TypeAlias = Callable[..., Awaitable[Seen]]
+
+
+class Held:
+    """Requests that wait until the test releases them."""
+
+    def __init__(self) -> None:
+        self.arrived, self.released = anyio.Event(), anyio.Event()
+
+    async def __call__(self, route: Route) -> None:
+        self.arrived.set()
+        await self.released.wait()
+        await route.continue_()
 
 
 class Script:

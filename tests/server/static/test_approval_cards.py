@@ -26,7 +26,7 @@ from pydantic_deep.server import AnyAgent
 from pydantic_deep.testing import ScriptedModel, call
 from pydantic_deep.versions import ApprovalInbox, ProtectedFilesWarning
 from tests.server.conftest import Gate, Served
-from tests.server.static.conftest import OpenPage, Script, Seen, ask, page_marks
+from tests.server.static.conftest import Held, OpenPage, Script, Seen, ask, page_marks
 
 pytestmark = page_marks
 
@@ -642,6 +642,26 @@ async def test_inbox_names_who_asks_since_when_and_where(
     await card_of(page, second['approvals'][0]).locator('header a').click()
     await expect(page.locator('#dialogue .call')).to_have_count(1)
     await expect(card_of(page, second['approvals'][0])).to_be_visible()
+
+
+async def test_conversation_that_is_left_while_it_is_loaded_is_no_error(
+    open_page: OpenPage, client: httpx.AsyncClient, script: Script
+) -> None:
+    """A person goes to the inbox before the calls of a conversation are loaded."""
+    run = await ask(client, script, call('write_file', path='/a.txt', content='a\n'))
+    seen = await open_page()
+    await expect(seen.page.locator('#waiting')).to_have_text('1')
+    held = Held()
+    await seen.page.route('**/api/approvals?limit=200', held)
+    await seen.page.click('#conversations a')
+    await held.arrived.wait()
+    await seen.page.click('#to-inbox')
+    held.released.set()
+    await seen.page.unroute_all(behavior='wait')
+    async with seen.page.expect_response(f'**/api/approvals?all=true&limit=50&conversation={run["conversation_id"]}'):
+        await seen.page.click('#conversations a')
+    assert seen.problems == []
+    await expect(seen.page.locator('#problem')).to_have_count(0)
 
 
 async def test_late_answer_gets_a_sentence(

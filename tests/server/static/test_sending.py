@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import anyio
 import pytest
 from playwright.async_api import Route, expect
 
@@ -13,7 +12,7 @@ from pydantic_deep import create_deep_agent
 from pydantic_deep.server import AnyAgent
 from pydantic_deep.testing import ScriptedModel, call
 from tests.server.conftest import Gate, Served
-from tests.server.static.conftest import OpenPage, Seen, page_marks
+from tests.server.static.conftest import Held, OpenPage, Seen, page_marks
 
 pytestmark = page_marks
 
@@ -40,18 +39,6 @@ def agents(gate: Gate) -> Mapping[str, AnyAgent]:
         return [call('hold')] if "'wait'" in text and 'held' not in text else 'Yes.'
 
     return {'analyst': create_deep_agent(ScriptedModel(then=answer), tools=[gate.hold])}
-
-
-class Held:
-    """Requests that wait until the test releases them."""
-
-    def __init__(self) -> None:
-        self.arrived, self.released = anyio.Event(), anyio.Event()
-
-    async def __call__(self, route: Route) -> None:
-        self.arrived.set()
-        await self.released.wait()
-        await route.continue_()
 
 
 async def refuse(route: Route) -> None:

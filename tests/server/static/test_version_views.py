@@ -139,7 +139,7 @@ async def test_names_are_read_beside_many_branches(open_page: OpenPage, client: 
     assert await seen.page.locator('#graph').evaluate('(graph) => graph.scrollWidth <= graph.clientWidth')
     name = await seen.versions.first.bounding_box()
     assert name is not None
-    assert name['width'] > 200
+    assert name['width'] > 180
 
 
 async def test_version_shows_its_dialogue_changes_files_plan_and_cost(open_page: OpenPage):
