@@ -17,6 +17,7 @@ import {
 } from './state';
 import { showSettings } from './settings';
 import { Sidebar } from './sidebar';
+import { keep } from './storage';
 import { count, Lines, plain, Prose, Text, tokens } from './text';
 import { Files, Versions } from './versions';
 
@@ -104,7 +105,7 @@ const SignIn = () => <main class="sign-in">{loginUrl.value === null ? <KeyForm /
   <h1>Sign in</h1>
   <p>This page uses the login of the application that it belongs to. Sign in there, and then open this page again.</p>
   <Problem />
-  <a class="button main" id="to-login" href={loginUrl.value}>Sign in</a>
+  <a class="button main" id="to-login" href={loginUrl.value} onClick={() => keep('address', location.hash)}>Sign in</a>
 </section>}</main>;
 
 function KeyForm() {

@@ -148,6 +148,9 @@ export const begin = guarded(async () => {
     if (!items.some((each) => each.name === agent.value)) agent.value = items[0]?.name ?? '';
   });
   await Promise.all([listConversations(), listApprovals(), listSkills()]);
+  const address = session.getItem('address'); // of a person who has left the page to sign in
+  session.removeItem('address');
+  if (address !== null && location.hash === '') history.replaceState(null, '', address);
   await follow();
 });
 
@@ -308,6 +311,9 @@ export async function send(prompt: string, files: File[] = [], to = currentId())
 }
 
 async function upload(id: string, file: File): Promise<void> {
+  await file.slice(0, 1).arrayBuffer().catch(() => {
+    throw new Refused(0, { message: `${file.name} cannot be read: it is a folder, or was changed or removed. Attach it again.` });
+  });
   try { await server.put(`conversations/${id}/uploads/${encodeURIComponent(file.name)}`, file); } catch (error) {
     throw error instanceof Refused ? new Refused(error.status, { ...error.facts, message: `${file.name}: ${error.message}` }) : error;
   }

@@ -60,7 +60,7 @@ function CallLine({ call, versionId, runId, isPending }: Props) {
   const answered = decisionOn(call);
   const reply = call.answer ?? (answered ? resultOf(answered) : null);
   const label = call.outcome === null ? isPending ? 'running' : answered ? stateOf(answered) : 'pending' : call.outcome === 'success' ? '✓' : OUTCOMES[call.outcome] ?? call.outcome;
-  return <details class={`call ${state}`} data-call={call.id} onToggle={(event) => setOpen(event.currentTarget.open)}>
+  return <><details class={`call ${state}`} data-call={call.id} onToggle={(event) => setOpen(event.currentTarget.open)}>
     <summary>
       <Icon name={icon} />
       <span class="verb"><Text of={verb} /></span>
@@ -74,8 +74,8 @@ function CallLine({ call, versionId, runId, isPending }: Props) {
       <Steps call={call} versionId={versionId} runId={runId} isPending={isPending} />
       <Output call={call} />
     </div>}
-    {!isOpen && call.outcome === null && call.steps.length > 0 && <ol class="steps">{call.steps.map((step) => <Step step={step} versionId={versionId} isPending={isPending} />)}</ol>}
-  </details>;
+  </details>
+  {!isOpen && call.outcome === null && call.steps.length > 0 && <ol class="steps">{call.steps.map((step) => <Step step={step} versionId={versionId} isPending={isPending} />)}</ol>}</>;
 }
 
 const decisionOn = ({ id, name }: Call) => {

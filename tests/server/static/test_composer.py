@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from playwright.async_api import expect
 
@@ -31,6 +33,21 @@ async def test_enter_sends_and_shift_enter_starts_a_line(open_page: OpenPage):
 
     await expect(seen.turns.last.locator('.bubble')).to_have_text('one\ntwo')
     await expect(seen.page.locator('#prompt')).to_have_value('')
+
+
+async def test_file_that_cannot_be_read_is_explained(open_page: OpenPage, tmp_path: Path):
+    """The prompt is not sent without a file that was removed since it was attached."""
+    seen = await open_page()
+    path = tmp_path / 'sales.csv'
+    path.write_text('1,2')
+    await seen.page.set_input_files('input[type=file]', path)
+    path.unlink()
+    await seen.send('Read it')
+    await expect(seen.page.locator('#problem')).to_have_text(
+        'sales.csv cannot be read: it is a folder, or was changed or removed. Attach it again.'
+    )
+    await expect(seen.page.locator('#prompt')).to_have_value('Read it')
+    await expect(seen.page.locator('.attached li')).to_have_count(1)
 
 
 COMPOSE = """(field, key) => {

@@ -81,7 +81,7 @@ def answer(messages: Sequence[ModelMessage], info: AgentInfo) -> Any:
     if said.startswith('plan'):
         return [ThinkingPart('They want a report.'), 'I plan.', call('write_todos', todos=TODOS)]
     if said.startswith('delegate') and has_task:
-        return [call('task', subagent='finder', description='write the notes')]
+        return [call('task', subagent='finder', description='wait' if 'wait' in said else 'write the notes')]
     if said.startswith('write'):
         return [call('write_file', path='/report.md', content=f'# Sales\n\n{said}\n')]
     if said.startswith('read'):
@@ -96,7 +96,9 @@ def answer(messages: Sequence[ModelMessage], info: AgentInfo) -> Any:
 @pytest.fixture
 def agents(gate: Gate) -> Mapping[str, AnyAgent]:
     model = ScriptedModel(then=answer)
-    agent = create_deep_agent(model, tools=[gate.hold], subagents=[Subagent('finder', 'Finds facts.')])
+    agent = create_deep_agent(
+        model, tools=[gate.hold], subagents=[Subagent('finder', 'Finds facts.', tools=[gate.hold])]
+    )
     return {'analyst': agent}
 
 
@@ -242,6 +244,19 @@ async def test_delegation_shows_the_steps_of_the_subagent(open_page: OpenPage):
     await expect(seen.page.locator('.steps .call > summary')).to_have_text(['Write/report.md✓'])
     await expect(seen.page.locator('.steps .markdown')).to_have_text(['Done: success.'])
     assert seen.problems == []
+
+
+async def test_steps_of_a_subagent_at_work_are_seen(open_page: OpenPage, gate: Gate):
+    """The steps are below the delegation while it runs, also after a reload, without opening it."""
+    seen = await open_page()
+    await seen.send('delegate and wait')
+    await gate.reached.wait()
+    for _ in range(2):
+        await expect(seen.page.locator('.steps .call > summary')).to_be_visible()
+        await expect(seen.page.locator('.steps .call > summary')).to_have_text('holdrunning')
+        await seen.page.reload()
+    gate.opened.set()
+    await expect(seen.turns.last.locator('.answer > :last-child')).to_have_text('Done: success.')
 
 
 async def test_running_call_says_that_it_is_at_work(open_page: OpenPage, gate: Gate):

@@ -342,6 +342,17 @@ async def test_sign_out_leads_to_the_host_application(browser: Browser, hosted: 
     await expect(page.locator('#sign-out')).to_have_count(0)
 
 
+async def test_address_is_kept_while_a_person_signs_in(browser: Browser, hosted: str):
+    """A link to a conversation, a version or an approval leads there after the login of the host application."""
+    page = await browser.new_page()
+    await page.goto(f'{hosted}/deep/#/a')
+    await page.click('#to-login')
+    await expect(page.locator('.bar h1')).to_have_text('Approvals')
+    assert page.url == f'{hosted}/deep/#/a'
+    await page.goto(f'{hosted}/deep/')
+    await expect(page.locator('.welcome')).to_be_visible()
+
+
 async def test_key_of_a_link_does_not_replace_the_login(browser: Browser, hosted: str, served: Served):
     """The login of the host decides who the owner is: a key in a link is not used and not stored."""
     page = await browser.new_page()
