@@ -220,7 +220,7 @@ function Comparison({ before, after }: { before: Version; after: Version }) {
       <h3>Plan</h3>
       <Two before={<Plan todos={found.todos_before} />} after={<Plan todos={found.todos_after} />} />
       <h3>Usage</h3>
-      <div class="table"><table><thead><tr><td /><th scope="col" class="to-right">First</th><th scope="col" class="to-right">Second</th><th scope="col" class="to-right">Difference</th></tr></thead><tbody>
+      <div class="table" tabIndex={0} role="group" aria-label="Usage"><table><thead><tr><td /><th scope="col" class="to-right">First</th><th scope="col" class="to-right">Second</th><th scope="col" class="to-right">Difference</th></tr></thead><tbody>
         {(['input_tokens', 'output_tokens', 'requests', 'tool_calls'] as const).map((name) => <tr><th scope="row">{name[0]!.toUpperCase() + name.slice(1).replace('_', ' ')}</th>
           <td class="to-right">{before.usage[name].toLocaleString('en')}</td><td class="to-right">{after.usage[name].toLocaleString('en')}</td>
           <td class="to-right">{(found.usage[name] > 0 ? '+' : '') + found.usage[name].toLocaleString('en')}</td></tr>)}
