@@ -97,6 +97,23 @@ def test_a_short_conversation_is_not_compacted(invoke: Invoke) -> None:
     assert [row['kind'] for row in json.loads(invoke('log', '--json').stdout)] == ['turn', 'root']
 
 
+def test_an_empty_conversation_is_not_compacted(invoke: Invoke) -> None:
+    """After /undo of the only turn, there is nothing to summarize."""
+    result = invoke('chat', model=ScriptedModel('One.'), stdin='One\n/undo\n/compact\n')
+    assert result.exit_code == 0
+    assert result.stderr.endswith('The conversation is too short for a summary, or its agent does not summarize.\n')
+
+
+def test_a_paused_turn_is_not_compacted(invoke: Invoke) -> None:
+    """The summary of a turn with pending calls would end it."""
+    invoke('run', 'Fix it', '--approvals=pause', model=ScriptedModel(EDIT))
+    result = invoke('chat', model=ScriptedModel(), stdin='/rewind HEAD\n/compact\n')
+    assert result.stderr.endswith(
+        'The last turn has not ended: /resume finishes it, another prompt goes on without it.\n'
+    )
+    assert json.loads(invoke('show', '--json').stdout)['is_pending']
+
+
 def test_quit_and_exit_end_the_chat(invoke: Invoke) -> None:
     """/exit is a second name of /quit."""
     for verb in ('/quit', '/exit'):
