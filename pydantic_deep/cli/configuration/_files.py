@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.mcp import McpConfigError, parse_mcp_file
@@ -148,8 +148,8 @@ def _pyproject(directory: Path) -> ConfigFile | None:
     content = _read_in_project(path)
     if content is None:
         return None
-    tools: Any = _parse(path, content).get('tool')
-    table: Any = tools.get('pydantic-deep') if isinstance(tools, dict) else None
+    tools: object = _parse(path, content).get('tool')
+    table = cast('dict[str, object]', tools).get('pydantic-deep') if isinstance(tools, dict) else None
     if table is None:
         return None
     configuration = parse_configuration(table, path=path, text=content.decode(), table=TABLE)
