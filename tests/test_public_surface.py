@@ -317,7 +317,7 @@ def test_every_public_name_is_listed() -> None:
                 'VersionedMemory',
             ],
             'pydantic_deep.models': ['Model'],
-            'pydantic_deep.plan_mode': ['PlanMode', 'accepted_plan', 'has_plan_mode', 'with_plan_mode'],
+            'pydantic_deep.plan_mode': ['PlanMode', 'accepted_plan', 'has_plan_mode', 'is_planning', 'with_plan_mode'],
             'pydantic_deep.project_context': ['ProjectContext'],
             'pydantic_deep.repository': [
                 'Change',

@@ -123,8 +123,9 @@ app = typer.Typer(
 def run_app(argv: Sequence[str], models: Mapping[str, Model]) -> int:
     """Run the command line and return its exit code."""
     pydantic_ai.BANNER_ENABLED = False  # the banner would overwrite the progress display
-    for stream in (sys.stdout, sys.stderr):
-        _escape_unencodable(stream)
+    _open_closed_streams()
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        _escape_invalid(stream)
     code = 0
     try:
         code = _run_command(argv, models)
@@ -418,7 +419,14 @@ app.add_typer(keys_app)
 app.add_typer(webhooks_app)
 
 
-def _escape_unencodable(stream: TextIO) -> None:
-    """Print characters that the encoding of a stream lacks as escapes instead of raising an error."""
+def _open_closed_streams() -> None:
+    """Use the null device for standard streams that the caller has closed, so that no other file gets their number."""
+    for name, mode in (('stdin', 'r'), ('stdout', 'w'), ('stderr', 'w')):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding='utf-8'))  # noqa: PTH123, SIM115 - until the process ends
+
+
+def _escape_invalid(stream: TextIO) -> None:
+    """Print characters that the encoding of a stream lacks as escapes, and read invalid bytes as such."""
     if isinstance(stream, TextIOWrapper):
         stream.reconfigure(errors='backslashreplace')

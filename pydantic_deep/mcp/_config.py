@@ -130,7 +130,7 @@ def parse_mcp_file(text: str, path: Path) -> dict[str, McpServer]:
     """
     try:
         document: object = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise McpConfigError(f'The MCP configuration {str(path)!r} is not JSON: {error}.') from None
     servers = cast('dict[str, object]', document).get('mcpServers') if isinstance(document, dict) else None
     if not isinstance(servers, dict):

@@ -5,6 +5,6 @@ Nothing else stores them, so they belong to a version like the dialogue does.
 """
 
 from ._capability import PlanMode, has_plan_mode
-from ._history import accepted_plan, with_plan_mode
+from ._history import accepted_plan, is_planning, with_plan_mode
 
-__all__ = ('PlanMode', 'accepted_plan', 'has_plan_mode', 'with_plan_mode')
+__all__ = ('PlanMode', 'accepted_plan', 'has_plan_mode', 'is_planning', 'with_plan_mode')

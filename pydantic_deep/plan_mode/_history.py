@@ -61,6 +61,11 @@ def requested_mode(prompt: str | Sequence[UserContent] | None) -> Mode | None:
     return None
 
 
+def is_planning(messages: Sequence[ModelMessage]) -> bool:
+    """Return whether plan mode is on at the end of a history."""
+    return last_mode(messages) == 'on'
+
+
 def last_mode(messages: Sequence[ModelMessage]) -> Mode | None:
     """Return the mode at the end of a history; `None` if nothing has switched it."""
     # A summary retains the system prompts of the first message, although the mode may have been switched since.

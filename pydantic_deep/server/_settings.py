@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, cast
@@ -216,10 +215,10 @@ def load_settings(path: Path | None = None, **arguments: object) -> ServerSettin
         raise InvalidSettingsError(f'there is no file {str(path)!r}.')
     try:
         loaded = WithFile(**cast('dict[str, Any]', arguments))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InvalidSettingsError(f'{str(path)!r} cannot be read as TOML: {error}') from None
     except (ValidationError, SettingsError) as error:
         raise InvalidSettingsError(_explain(error)) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise InvalidSettingsError(f'{str(path)!r} cannot be read as TOML: {error}') from None
     return ServerSettings(**loaded.model_dump(exclude_unset=True))
 
 

@@ -169,6 +169,13 @@ def test_chat_reports_and_finishes_a_crashed_turn(invoke: Invoke, work: Path) ->
 
 
 @pytest.mark.usefixtures('crashed')
+def test_a_crashed_turn_is_not_compacted(invoke: Invoke) -> None:
+    """A summary would end the turn, of which a call may have run."""
+    result = invoke('chat', '--continue', model=ScriptedModel(), stdin='/compact\n')
+    assert 'The last turn has not ended: /resume finishes it, another prompt goes on without it.' in result.stderr
+
+
+@pytest.mark.usefixtures('crashed')
 def test_prompt_of_a_chat_continues_after_a_crashed_turn(invoke: Invoke, work: Path) -> None:
     model = ScriptedModel('Fine.')
     result = invoke('chat', '--continue', model=model, stdin='More\n')

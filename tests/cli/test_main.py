@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, TypeAlias
 
 import pytest
+from pydantic_ai.messages import UserPromptPart
 
 from pydantic_deep.cli import main
 from pydantic_deep.testing import ScriptedModel
@@ -44,6 +45,25 @@ def test_main_returns_2_on_usage_errors(
     monkeypatch.setattr(sys, 'stdin', stdin)
     assert main(['run']) == 2
     assert advice in capsys.readouterr().err
+
+
+def test_closed_streams_are_the_null_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller such as a daemon may close standard input and output: `run` then has an empty task, and prints nothing."""
+    for name in ('stdin', 'stdout', 'stderr'):
+        monkeypatch.setattr(sys, name, None)
+    assert main(['run']) == 2
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        stream.close()
+
+
+@pytest.mark.parametrize('command', ['run', 'chat'])
+def test_invalid_bytes_of_the_input_are_escapes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str) -> None:
+    """A pipe may have texts in another encoding, such as a diff of a file in Latin-1."""
+    monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(b'caf\xe9'), encoding='utf-8'))
+    model = ScriptedModel('One.')
+    assert main([command, '--no-store', '--model', 'given', '--dir', str(tmp_path)], models={'given': model}) == 0
+    prompt = next(part for part in model.requests[0].messages[0].parts if isinstance(part, UserPromptPart))
+    assert prompt.content == r'caf\xe9'
 
 
 def test_main_returns_130_on_an_interrupt_outside_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,7 +77,11 @@ def test_missing_settings_file_is_named(tmp_path: Path) -> None:
         load_settings(tmp_path / 'none.toml')
 
 
-@pytest.mark.parametrize('content', [b'port 9000', b'\xff\xfe'], ids=['no TOML', 'no UTF-8'])
+@pytest.mark.parametrize(
+    'content',
+    [b'port 9000', b'\xff\xfe', b'port = ' + b'9' * 5000, b'port = ' + b'[' * 5000],
+    ids=['no TOML', 'no UTF-8', 'long number', 'deep'],
+)
 def test_settings_file_with_invalid_toml_is_named(file: Path, content: bytes) -> None:
     file.write_bytes(content)
     with pytest.raises(InvalidSettingsError, match=r"server\.toml' cannot be read as TOML"):

@@ -343,6 +343,7 @@ class EditorAgent:
                 'fork it then.'
             )
         conversation.is_in_directory = True  # an editor shows the directory, so turns do not work on a copy
+        await session.restore_mode()
         return suspended
 
     async def _newest(self, id: str, conversation: Conversation) -> VersionRecord:

@@ -41,7 +41,7 @@ from pydantic_deep.cli.turn._conversation import Conversation
 from pydantic_deep.cli.turn._runner import TurnObserver, TurnReport, recover_turn, resume_turn
 from pydantic_deep.cli.turn._turn_presenter import Work
 from pydantic_deep.errors import DeepAgentError, ValidationError
-from pydantic_deep.plan_mode import has_plan_mode
+from pydantic_deep.plan_mode import has_plan_mode, is_planning
 from pydantic_deep.streaming import EndEvent, ErrorEvent, StreamEvent, ToolResultEvent, approval_of
 from pydantic_deep.versions import SuspendedRun
 from pydantic_deep.views import Repeat, repeat_of
@@ -185,6 +185,12 @@ class EditorSession(ChatSession):
     async def announce_commands(self) -> None:
         """Send the commands to the editor, after the response to the request that is being handled."""
         self._emit([helpers.update_available_commands(await self.commands())])
+
+    async def restore_mode(self) -> None:
+        """Use the mode in which the conversation is: the first prompt would end its plan mode otherwise."""
+        tip = self.conversation.tip
+        if tip is not None and PLAN in self.modes.available_modes and is_planning(await tip.messages()):
+            self.mode = PLAN.id
 
     async def replay(self, suspended: SuspendedRun | None = None) -> None:
         """Send the whole conversation to the editor, with the prompt of the suspended run that continues it."""

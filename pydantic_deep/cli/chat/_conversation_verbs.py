@@ -72,7 +72,10 @@ async def _cost(chat: ChatSession, arguments: Sequence[str]) -> None:
 
 
 async def _compact(chat: ChatSession, arguments: Sequence[str]) -> None:
-    messages = await chat.tip().messages()
+    tip = chat.tip()
+    if tip.state == 'awaiting_approval' or tip.kind == 'step':  # its calls have no results
+        raise WrongVerbError('The last turn has not ended: /resume finishes it, another prompt goes on without it.')
+    messages = await tip.messages()
     with chat.console.status('Summarizing the conversation …'):
         compaction = await chat.interruptible(compact(chat.runtime.agent, chat.runtime.deps, messages))
     if compaction is None:

@@ -138,6 +138,17 @@ class ChatSession:
             raise WrongVerbError('The conversation has no turn yet.')
         return self.conversation.tip
 
+    def last_turn(self) -> Version:
+        """Return the version that the next turn continues, unless that is the beginning of the conversation.
+
+        Raises:
+            WrongVerbError: There is no turn before the next one.
+        """
+        tip = self.tip()
+        if tip.parent_id is None:
+            raise WrongVerbError('The chat is at the beginning of the conversation. /log shows its turns.')
+        return tip
+
     async def ask(self, question: str) -> str:
         """Prompt for a line and return it; an empty one at the end of the input."""
         try:

@@ -48,7 +48,7 @@ async def _log(chat: ChatSession, arguments: Sequence[str]) -> None:
 
 
 async def _diff(chat: ChatSession, arguments: Sequence[str]) -> None:
-    before = arguments[0] if arguments else chat.tip().id
+    before = arguments[0] if arguments else chat.last_turn().id
     after = arguments[1] if len(arguments) > 1 else None
     print_lines(chat.console, render_difference(await chat.reader.difference(before, after)))
 
@@ -58,7 +58,7 @@ async def _rewind(chat: ChatSession, arguments: Sequence[str]) -> None:
 
 
 async def _undo(chat: ChatSession, arguments: Sequence[str]) -> None:
-    before = await chat.reader.revisions.find(f'{chat.tip().id}~')
+    before = await chat.reader.revisions.find(f'{chat.last_turn().id}~')
     if chat.conversation.is_in_directory:
         await _rewind_to(chat, before)
     else:

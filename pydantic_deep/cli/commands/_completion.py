@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Final
 
 import anyio
 import typer
@@ -13,6 +15,9 @@ from pydantic_deep.cli.history._reader import VersionReader
 from pydantic_deep.cli.history._revisions import Revisions
 from pydantic_deep.cli.history._store import choose_store, open_chosen_store
 from pydantic_deep.errors import DeepAgentError
+
+PLAIN: Final = re.compile(r'[\w./@][\w./~@:+=,-]*')
+"""Names that no shell interprets. Others are not offered: the shell would insert them unquoted."""
 
 
 def complete_version(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
@@ -39,4 +44,9 @@ def complete_model(context: typer.Context, incomplete: str) -> list[tuple[str, s
 
 
 def _matching(names: list[Name], incomplete: str) -> list[tuple[str, str]]:
-    return [(name.text, name.about) for name in names if name.text.startswith(incomplete)]
+    # In zsh, the script of Typer evaluates texts in double quotes. It escapes `$` and quotes, but no backslash before them.
+    return [
+        (name.text, name.about.replace('\\', ''))
+        for name in names
+        if name.text.startswith(incomplete) and PLAIN.fullmatch(name.text)
+    ]

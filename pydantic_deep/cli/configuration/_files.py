@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.mcp import McpConfigError, parse_mcp_file
@@ -138,16 +139,17 @@ def read_mcp_option(path: Path) -> ConfigFile:
 
 
 def _own_file(directory: Path) -> ConfigFile | None:
-    content = _read(directory / PROJECT_FILE)
+    content = _read_in_project(directory / PROJECT_FILE)
     return None if content is None else _in_project(_toml_file(directory / PROJECT_FILE, content))
 
 
 def _pyproject(directory: Path) -> ConfigFile | None:
     path = directory / PYPROJECT
-    content = _read(path)
+    content = _read_in_project(path)
     if content is None:
         return None
-    table: Any = _parse(path, content).get('tool', {}).get('pydantic-deep')
+    tools: object = _parse(path, content).get('tool')
+    table = cast('dict[str, object]', tools).get('pydantic-deep') if isinstance(tools, dict) else None
     if table is None:
         return None
     configuration = parse_configuration(table, path=path, text=content.decode(), table=TABLE)
@@ -156,7 +158,7 @@ def _pyproject(directory: Path) -> ConfigFile | None:
 
 
 def _mcp_file(directory: Path) -> ConfigFile | None:
-    content = _read(directory / MCP_FILE)
+    content = _read_in_project(directory / MCP_FILE)
     return None if content is None else _as_mcp_file(directory / MCP_FILE, content)
 
 
@@ -175,7 +177,8 @@ def _toml_file(path: Path, content: bytes) -> ConfigFile:
 
 def _resolved(configuration: Configuration, directory: Path) -> Configuration:
     """Return the configuration with absolute paths of skills: a file refers to its own directory."""
-    skills = tuple(str(directory / Path(path).expanduser()) for path in configuration.skills)
+    # The method of a path raises an error for a user that does not exist.
+    skills = tuple(str(directory / os.path.expanduser(path)) for path in configuration.skills)  # noqa: PTH111
     return configuration.model_copy(update={'skills': skills})
 
 
@@ -188,8 +191,15 @@ def _in_project(file: ConfigFile) -> ConfigFile:
 def _parse(path: Path, content: bytes) -> dict[str, Any]:
     try:
         return tomllib.loads(content.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigurationError(f'{path} is not valid TOML: {error}.') from None
+
+
+def _read_in_project(path: Path) -> bytes | None:
+    """Return the contents of a file that nobody may have reviewed: reading a device or a FIFO might never end."""
+    if os.path.exists(path) and not os.path.isfile(path):  # noqa: PTH110, PTH113 - the methods raise permission errors
+        raise ConfigurationError(f'{path} cannot be read: it is no regular file.')
+    return _read(path)
 
 
 def _read(path: Path) -> bytes | None:

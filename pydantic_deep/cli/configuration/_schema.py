@@ -159,13 +159,14 @@ def shortened(value: object) -> str:
 
 def _describe(problem: ErrorDetails, *, path: Path, text: str, table: str) -> str:
     place = _keys(problem['loc'])
-    key = '.'.join(place)
+    key = '.'.join(place) or table
     full = [*filter(None, table.split('.')), *place]
     line = line_of(text, full)
     where = f'{path}:{line}' if line else str(path)
     if problem['type'] == 'extra_forbidden':
         return f'{where}: {key!r} is unknown. Known: {", ".join(_known(place))}.'
-    message = problem['msg'].removeprefix('Value error, ')
+    is_no_table = problem['type'] in ('model_type', 'mapping_type')
+    message = 'use a table' if is_no_table else problem['msg'].removeprefix('Value error, ')
     message = f'{message[:1].lower()}{message[1:]}'
     is_shown = isinstance(problem['input'], (str, int, float)) and not any(name in SECRET_TABLES for name in place)
     value = f' is {shortened(repr(problem["input"]))}' * is_shown

@@ -40,6 +40,8 @@ async def compact(
     Returns:
         The history; `None` if the agent does not summarize, or if a summary would not shorten the history.
     """
+    if not messages:
+        return None
     try:
         await agent.run(message_history=messages, deps=deps, capabilities=[_CompactionRequest()])
     except _StoppedError as stopped:

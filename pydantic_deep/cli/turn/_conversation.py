@@ -26,6 +26,7 @@ from pydantic_deep.cli.render._next_command import next_command
 from pydantic_deep.cli.render._terminal_text import first_line_of_prose
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.errors import DeepAgentError
+from pydantic_deep.plan_mode import PlanMode, has_plan_mode, is_planning
 from pydantic_deep.store import ApprovalAnsweredError, Commit, Store, VersionNotFoundError, VersionRecord, new_id
 from pydantic_deep.streaming import FileEvent
 from pydantic_deep.versions import (
@@ -107,8 +108,8 @@ class Conversation:
                 f'Another run is working in this directory: {shown} is its last step. Wait until it ends, or '
                 f'continue before it with `--from {shown}~`.'
             )
-        self.tip, self.is_in_directory = tip, is_head
-        self.runtime.deps.todos = self.tip.todos
+        self.is_in_directory = is_head
+        self.runtime.deps.todos = (await self._keep_plan_mode(tip)).todos
 
     async def select(self, record: VersionRecord) -> None:
         """Continue from a version with the next turn. Unlike with `continue_from`, its approvals may be pending, or its turn
@@ -151,10 +152,23 @@ class Conversation:
             name: The name of the model, as given by the user.
             model: The model.
         """
-        agent = OwnAgent(self.runtime.agent, model=model, capabilities=())
-        self.runtime = replace(self.runtime, agent=agent, model=name)
+        self.runtime = replace(self.runtime, model=name)
+        await self._use_agent(OwnAgent(self.runtime.agent, model=model, capabilities=()), 'model', value=name)
+
+    async def _keep_plan_mode(self, tip: Version) -> Version:
+        """Return the tip with an agent that plans, if the conversation is in plan mode: no option ends that."""
+        self.tip = tip
+        agent = self.runtime.agent
+        if not self.settings.plan_mode and not has_plan_mode(agent) and is_planning(await tip.messages()):
+            planning = OwnAgent(agent, model=None, capabilities=[PlanMode(starts_on=False)])
+            await self._use_agent(planning, 'plan_mode', value=True)
+        return self.tip
+
+    async def _use_agent(self, agent: OwnAgent, setting: str, *, value: object) -> None:
+        """Use another agent in the next turns, and store the setting that it follows from with them."""
+        self.runtime = replace(self.runtime, agent=agent)
         self.versions = self.versions.with_agent(agent)
-        settings = self.settings.model_copy(update={'model': name})
+        settings = self.settings.model_copy(update={setting: value})
         self.metadata = {**self.metadata, SETTINGS: settings.model_dump(mode='json')}
         if self.tip is not None:
             self.tip = await self.versions.load(self.tip.id, backend=self.runtime.backend)
@@ -191,7 +205,8 @@ class Conversation:
 
     async def resume_from(self, record: VersionRecord) -> Version:
         """Make a version with pending approvals the tip, in the directory if its turn ran there, and return it."""
-        self.tip = await self.versions.load(record.id, backend=self.runtime.backend)
+        loaded = await self.versions.load(record.id, backend=self.runtime.backend)
+        self.tip = await self._keep_plan_mode(loaded)
         self.runtime.deps.todos = self.tip.todos
         conversation = await self.store.conversation(record.conversation_id)
         # The head does not move with turns on copies.

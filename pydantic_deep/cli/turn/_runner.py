@@ -308,7 +308,9 @@ class _TurnRunner:
         """Have the observer decide the unanswered calls. Return `None` if they stay pending."""
         open_ids = {approval.pending_id for approval in await self._conversation.store.approvals(version_id=version.id)}
         pending = [call for call in version.pending if call.id in open_ids]
-        self._pending = [replace(approval_of(call), has_changed=call.id in self._answered) for call in pending]
+        # A question in the middle of a call is asked after the approval of the call, and not again.
+        again = {call.id for call in pending if call.id in self._answered and 'approve' in call.decisions}
+        self._pending = [replace(approval_of(call), has_changed=call.id in again) for call in pending]
         if self._pending:
             self._show(ApprovalRequiredEvent(approvals=self._pending))
         answers: Mapping[str, CallAnswer] | None = await self._observer.decide(pending) if pending else {}

@@ -726,6 +726,27 @@ async def test_mode_plan_changes_nothing_until_the_plan_is_accepted(connect: Con
     assert (work / 'new.txt').exists()
 
 
+@pytest.mark.parametrize('method', ['load_session', 'resume_session', 'fork_session'])
+async def test_a_session_is_opened_in_the_mode_of_its_conversation(connect: Connect, work: Path, method: str) -> None:
+    """A plan that was not accepted yet is still required after a restart, and no more after it was accepted."""
+    async with connect(ScriptedModel('I read.')) as editor:
+        session = await editor.open(work)
+        await editor.prompt(session, '/plan Write.')
+    model = ScriptedModel(WRITE, call('propose_plan', plan='Write.'), 'Planned.')
+    async with connect(model) as editor:
+        response = await getattr(editor.connection, method)(cwd=str(work), session_id=session)
+        assert response.modes.current_mode_id == 'plan'
+        session = getattr(response, 'session_id', session)
+        editor.options = ['allow']
+        await editor.prompt(session, 'Go on.')
+        assert [request.kind for request, _ in editor.requests] == ['switch_mode']
+    assert not (work / 'new.txt').exists()
+    async with connect(ScriptedModel()) as editor:
+        response = await editor.connection.load_session(cwd=str(work), session_id=session)
+        assert response.modes is not None
+        assert response.modes.current_mode_id == 'ask'
+
+
 async def test_the_command_plan_switches_the_mode(connect: Connect, work: Path) -> None:
     """`/plan PROMPT` is a prompt in the mode `plan`."""
     model = ScriptedModel(WRITE, 'I may not.')

@@ -458,6 +458,17 @@ The field 'cups' does not accept '9': Input should be less than or equal to 5.
 """)
 
 
+def test_question_in_an_approved_call_is_not_the_approval_again(
+    invoke: Invoke, make_terminal: MakeTerminal, mcp_file: Path
+) -> None:
+    """A call that was approved asks: no file has changed, and nothing is approved twice."""
+    terminal = make_terminal('y', '2', '')
+    model = ScriptedModel(call('shop_repeat'), echo_results)
+    ran = invoke('run', 'Go', '--mcp-config', str(mcp_file), model=model, terminal=terminal)
+    assert (ran.exit_code, terminal.typed) == (0, []), ran.stderr
+    assert 'Asked again' not in ran.stderr
+
+
 def test_a_number_that_is_a_choice_is_that_choice_and_not_its_place(
     invoke: Invoke, make_terminal: MakeTerminal, mcp_file: Path
 ) -> None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from inline_snapshot import snapshot
 from typer.testing import Result
 
@@ -97,6 +98,23 @@ def test_a_short_conversation_is_not_compacted(invoke: Invoke) -> None:
     assert [row['kind'] for row in json.loads(invoke('log', '--json').stdout)] == ['turn', 'root']
 
 
+def test_an_empty_conversation_is_not_compacted(invoke: Invoke) -> None:
+    """After /undo of the only turn, there is nothing to summarize."""
+    result = invoke('chat', model=ScriptedModel('One.'), stdin='One\n/undo\n/compact\n')
+    assert result.exit_code == 0
+    assert result.stderr.endswith('The conversation is too short for a summary, or its agent does not summarize.\n')
+
+
+def test_a_paused_turn_is_not_compacted(invoke: Invoke) -> None:
+    """The summary of a turn with pending calls would end it."""
+    invoke('run', 'Fix it', '--approvals=pause', model=ScriptedModel(EDIT))
+    result = invoke('chat', model=ScriptedModel(), stdin='/rewind HEAD\n/compact\n')
+    assert result.stderr.endswith(
+        'The last turn has not ended: /resume finishes it, another prompt goes on without it.\n'
+    )
+    assert json.loads(invoke('show', '--json').stdout)['is_pending']
+
+
 def test_quit_and_exit_end_the_chat(invoke: Invoke) -> None:
     """/exit is a second name of /quit."""
     for verb in ('/quit', '/exit'):
@@ -118,6 +136,25 @@ def test_first_prompt_of_a_chat_with_plan_is_planned_and_later_ones_on_request(i
     assert result.stdout == 'One.\nTwo.\nThree.\n'
     refused = ['Plan mode is on' in str(request.messages[-1]) for request in model.requests]
     assert refused == [False, True, False, False, False, False, False, True, False]
+
+
+@pytest.mark.parametrize('command', [('run', 'Write', '--continue'), ('chat', '--continue')])
+def test_plan_mode_does_not_end_with_the_process(invoke: Invoke, work: Path, command: tuple[str, ...]) -> None:
+    """A conversation in plan mode stays so without `--plan`, in subagents too, until its plan is accepted."""
+    invoke('run', 'Plan it', '--plan', model=ScriptedModel('Which name?'))
+    delegate = call('task', subagent='general-purpose', description='Write')
+    plan = call('propose_plan', plan='Write new.txt.')
+    model = ScriptedModel(WRITE, delegate, WRITE, 'I may not.', 'Nothing was written.')
+    result = invoke(*command, '--approvals=allow', model=model, stdin='Write\n')
+    assert (result.exit_code, result.stdout) == (0, 'Nothing was written.\n'), result.stderr
+    assert result.stderr.count('✗ write_file /new.txt  Plan mode is on') == 2
+    assert not (work / 'new.txt').exists()
+    result = invoke(*command, '--approvals=allow', model=ScriptedModel(plan, WRITE, 'Written.'), stdin='Go\n')
+    assert (result.exit_code, result.stdout) == (0, 'Written.\n'), result.stderr
+    assert (work / 'new.txt').exists()
+    later = ScriptedModel('Bye.')
+    invoke(*command, model=later, stdin='End\n')
+    assert 'propose_plan' not in later.requests[0].tool_names
 
 
 def test_plan_needs_the_option(invoke: Invoke) -> None:

@@ -59,6 +59,12 @@ def test_undo_restores_files_and_dialogue(invoke: Invoke, work: Path) -> None:
     assert [first['parent_id'], second['parent_id']] == [root['id'], root['id']]
 
 
+def test_undo_and_diff_at_the_beginning_of_a_conversation_say_so(invoke: Invoke) -> None:
+    """After /undo of the only turn, there is no turn to go back from, or to compare with."""
+    shown = talk(invoke, ScriptedModel('One.'), 'One', '/undo', '/undo', '/diff')
+    assert shown.endswith('The chat is at the beginning of the conversation. /log shows its turns.\n' * 2)
+
+
 def test_rewind_goes_back_to_a_version_and_stores_edits(invoke: Invoke, work: Path) -> None:
     """/rewind restores the files of a version; edits that no version has are stored first."""
 

@@ -20,12 +20,13 @@ Invoke = Callable[..., Result]
 def complete(work: Path, tmp_path: Path) -> Callable[[str], list[str]]:
     """Return the words that the shell offers at the end of a command line."""
 
-    def complete(line: str) -> list[str]:
+    def complete(line: str, shell: str = 'bash') -> list[str]:
         environment = Environment(
             models={'house': ScriptedModel()},
             variables={'XDG_STATE_HOME': str(tmp_path / 'state'), 'OPENAI_API_KEY': 'x'},
         )
-        variables = {'_PYDANTIC_DEEP_COMPLETE': 'complete_bash', 'COMP_WORDS': line, 'COMP_CWORD': str(line.count(' '))}
+        variables = {'COMP_WORDS': line, 'COMP_CWORD': str(line.count(' ')), '_TYPER_COMPLETE_ARGS': line}
+        variables['_PYDANTIC_DEEP_COMPLETE'] = f'complete_{shell}'
         result = CliRunner().invoke(app, [], obj=environment, env=variables, prog_name='pydantic-deep')
         return result.stdout.split()
 
@@ -64,3 +65,21 @@ def test_commands_and_options_are_completed(complete: Callable[[str], list[str]]
     """Commands and options complete a line too."""
     assert complete('pydantic-deep rew') == ['rewind']
     assert complete('pydantic-deep chat --pi') == ['--pick']
+
+
+def test_no_text_of_a_prompt_is_a_command_of_the_shell(invoke: Invoke, complete: Callable[..., list[str]]) -> None:
+    """zsh evaluates completions: a backslash of a prompt must not undo the one that Typer puts before `$`."""
+    invoke('run', r'\$(touch x) \\`touch y`', model=ScriptedModel('One.'))
+    shown = ' '.join(complete('pydantic-deep rewind ', 'zsh'))
+    assert r'\$(touch x) \`touch y\`' in shown
+    assert r'\\' not in shown
+
+
+def test_names_that_a_shell_interprets_are_not_completed(invoke: Invoke, complete: Callable[[str], list[str]]) -> None:
+    """A shell inserts the names of branches unquoted."""
+    invoke('run', 'Go', model=ScriptedModel('One.'))
+    for name in ('$(touch x)', '*', 'a;b', 'by-retry/2'):
+        invoke('branch', name, 'Go', model=ScriptedModel('Two.'))
+    offered = complete('pydantic-deep rewind ')
+    assert [name for name in offered if name in ('main', 'by-retry/2')] == ['by-retry/2', 'main']
+    assert not any(character in name for name in offered for character in '$*;')

@@ -104,7 +104,11 @@ def test_file_of_the_user_is_read(tmp_path: Path) -> None:
             r'pydantic-deep.toml is not valid TOML: Invalid value \(at end of document\)\.',
         ),
         ('pydantic-deep.toml', b'\xff', r"pydantic-deep.toml is not valid TOML: 'utf-8' codec"),
+        ('pydantic-deep.toml', b'max_tokens = ' + b'9' * 5000, r'is not valid TOML: Exceeds the limit'),
+        ('pydantic-deep.toml', b'skills = ' + b'[' * 5000, r'is not valid TOML: maximum recursion depth'),
+        ('pyproject.toml', b'[tool]\npydantic-deep = 5', r"pyproject.toml:2: 'tool.pydantic-deep' is 5: use a table\."),
         ('.mcp.json', b'{', r'is not JSON'),
+        ('.mcp.json', b'[' * 100_000, r'is not JSON: maximum recursion depth'),
         ('.mcp.json', b'\xff', r"\.mcp\.json: 'utf-8' codec"),
     ],
 )
@@ -118,8 +122,28 @@ def test_unreadable_file_is_an_error(tmp_path: Path, name: str, content: bytes, 
 def test_directory_in_place_of_a_file_is_an_error(tmp_path: Path) -> None:
     """A configuration that cannot be read is never the same as none."""
     (tmp_path / '.mcp.json').mkdir()
-    with pytest.raises(ConfigurationError, match=r'\.mcp\.json cannot be read: Is a directory\.'):
+    with pytest.raises(ConfigurationError, match=r'\.mcp\.json cannot be read: it is no regular file\.'):
         read_project(tmp_path)
+
+
+@pytest.mark.parametrize('name', ['pydantic-deep.toml', 'pyproject.toml', '.mcp.json'])
+def test_device_in_place_of_a_file_is_an_error(tmp_path: Path, name: str) -> None:
+    """A link of a project to a device would be read forever, before anybody is asked about trust."""
+    (tmp_path / name).symlink_to('/dev/zero')
+    with pytest.raises(ConfigurationError, match=f'{name} cannot be read: it is no regular file'):
+        read_project(tmp_path)
+
+
+def test_tables_of_other_tools_are_not_checked(tmp_path: Path) -> None:
+    """Of `pyproject.toml`, only the own table counts."""
+    (tmp_path / 'pyproject.toml').write_text('tool = 5\n')
+    assert read_project(tmp_path) is None
+
+
+def test_skills_of_an_unknown_user_are_a_directory_that_does_not_exist(tmp_path: Path) -> None:
+    """`~name` is expanded as in a shell, which leaves unknown names as they are."""
+    (tmp_path / 'pydantic-deep.toml').write_text('skills = ["~nobody-here/skills"]\n')
+    assert read(tmp_path).files[0].configuration.skills == (str(tmp_path / '~nobody-here/skills'),)
 
 
 def test_missing_file_of_an_option_is_an_error(tmp_path: Path) -> None:

@@ -87,6 +87,8 @@ def test_amount_may_be_a_text() -> None:
             '[rules]\nx = {decisions = []}',
             "2: 'rules.x': ApprovalRule(decisions=[]): pass a tuple of some of approve, ",
         ),
+        ('rules = 5', "1: 'rules' is 5: use a table."),
+        ('[mcp_servers]\nshop = "x"', "2: 'mcp_servers.shop' is 'x': use a table."),
         ('[mcp_servers.shop]\nargs = ["x"]', "1: 'mcp_servers.shop': a server has either `command` or `url`."),
         (
             '[mcp_servers.shop]\ncommand = "x"\nenv = {KEY = 5}',
