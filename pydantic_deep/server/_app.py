@@ -18,7 +18,7 @@ from ._agents import AnyAgent, check_agents
 from ._lifespan import serving
 from ._metrics import RequestCounter, ServerMetrics
 from ._openapi import TAGS, complete_document
-from ._settings import ServerSettings, load_settings
+from ._settings import InvalidSettingsError, ServerSettings, load_settings
 from ._state import MakeBackend
 from .access._authentication import Authentication, HostCheck, KeyInQuery
 from .access._identity import Authenticate, Login, create_login
@@ -70,7 +70,7 @@ def create_app(
         ValidationError: `login_url` or `logout_url` is not a path or address, or is given without `authenticate`; or
             another argument has the wrong type.
         InvalidAgentsError: An agent cannot be served.
-        InvalidSettingsError: The environment contains invalid settings.
+        InvalidSettingsError: The environment contains invalid settings, or `examples` names another agent.
     """
     from .routes._routers import ROUTERS  # half of the import time of the package, which only an application needs
 
@@ -80,6 +80,10 @@ def create_app(
         check_object('settings', settings, ServerSettings, 'For example, `ServerSettings(port=8000)`.')
     login = create_login(authenticate, login_url, logout_url)
     settings = settings or load_settings()
+    if unknown := settings.examples.keys() - agents.keys():
+        raise InvalidSettingsError(
+            f'`examples` names agents that are not served: {", ".join(sorted(unknown))}. Served: {", ".join(sorted(agents))}.'
+        )
     metrics = ServerMetrics()
     app = FastAPI(
         title='pydantic-deep',

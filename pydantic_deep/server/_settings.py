@@ -130,6 +130,9 @@ class ServerSettings(BaseSettings):
     max_upload_bytes: int = Field(default=MAX_FILE_BYTES, ge=1, le=MAX_FILE_BYTES)
     """The maximum size of an upload in bytes, limited by that of a file in a version."""
 
+    examples: dict[str, tuple[Annotated[str, Field(min_length=1)], ...]] = {}
+    """Prompts that the page offers before the first turn, by the names of agents."""
+
     # Webhooks
 
     webhook_key: str | None = Field(default=None, min_length=32, repr=False)

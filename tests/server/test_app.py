@@ -14,7 +14,7 @@ from dirty_equals import IsStr
 from pydantic_ai import Agent
 
 from pydantic_deep import DeepAgentDeps, StateBackend, create_deep_agent
-from pydantic_deep.server import ServerSettings, create_app
+from pydantic_deep.server import InvalidSettingsError, ServerSettings, create_app
 from pydantic_deep.server._openapi import TAGS
 from pydantic_deep.store import SqlStore
 from pydantic_deep.testing import ScriptedModel
@@ -47,6 +47,11 @@ async def test_settings_are_read_from_the_environment_unless_given(
     monkeypatch.setenv('PYDANTIC_DEEP_SERVER_PORT', 'x')
     with pytest.raises(ValueError, match='port: Input should be a valid integer'):
         create_app({'a': agent()}, store)
+
+
+async def test_examples_of_an_agent_that_is_not_served_are_refused(store: SqlStore) -> None:
+    with pytest.raises(InvalidSettingsError, match=r'`examples` names agents that are not served: b, c\. Served: a\.'):
+        create_app({'a': agent()}, store, ServerSettings(examples={'c': ('Hi',), 'a': ('Hi',), 'b': ('Hi',)}))
 
 
 # Middleware

@@ -95,6 +95,8 @@ function Welcome() {
       <input type="radio" name="agent" value={each.name} checked={each.name === agent.value} onChange={() => choose(each.name)} />
       <span class="name"><Text of={each.name} /></span>{each.description && <span class="faint"><Text of={each.description.split('\n')[0]!} /></span>}</label>)}</fieldset>}
     {chosen && may('run') && <Composer placeholder={`What should ${plain(chosen.name)} do?`} />}
+    {chosen && may('run') && chosen.examples.length > 0 && <div class="skills"><h3>Examples</h3><ul>{chosen.examples.map((text) => <li key={text}><button type="button" class="skill"
+      onClick={() => { draft.value = { text }; }}><Prose of={text} /></button></li>)}</ul></div>}
     {skills.value.length > 0 && <div class="skills"><h3>Skills</h3><ul>{skills.value.slice(0, 12).map((skill) => <li key={skill.name}><button type="button" class="skill"
       onClick={() => { draft.value = { text: `Use the skill ${plain(skill.name)} to ` }; }}><span class="name"><Text of={skill.name} /></span><span class="faint"><Text of={skill.description} /></span></button></li>)}</ul></div>}
   </section></div>;

@@ -2,7 +2,7 @@
 
 /** Without a key, the login of the host application says who the owner is. */
 export interface Me { owner: string; scopes: string[]; has_key: boolean; logout_url: string | null }
-export interface Agent { name: string; description: string | null; model: string | null }
+export interface Agent { name: string; description: string | null; model: string | null; examples: string[] }
 export interface Skill { name: string; description: string }
 export interface Usage { input_tokens: number; output_tokens: number; cache_read_tokens: number; requests: number; tool_calls: number }
 export interface Revision {

@@ -18,7 +18,6 @@ from pydantic_core import to_json
 from pydantic_deep.audit import AuditRecord
 from pydantic_deep.audit import Status as AuditStatus
 from pydantic_deep.repository import In, Range, Scalar
-from pydantic_deep.server._agents import ServedAgent
 from pydantic_deep.server._state import State
 from pydantic_deep.server.access._authentication import UNAVAILABLE_ERRORS
 from pydantic_deep.server.access._ownership import Access
@@ -139,15 +138,13 @@ async def read_me(access: AnyCaller) -> Me:
 @router.get('/api/agents', tags=['agents'], summary='List the agents of this key', responses=describe_errors())
 async def list_agents(access: AnyCaller) -> AgentList:
     """Works with any API key or login."""
-    return AgentList(
-        items=[_info(name, agent) for name, agent in sorted(access.state.agents.items()) if access.may_use(name)]
-    )
+    return AgentList(items=[_info(name, access) for name in sorted(access.state.agents) if access.may_use(name)])
 
 
 @router.get('/api/agents/{agent}', tags=['agents'], summary='Get an agent', responses=describe_errors('not_found'))
 async def read_agent(agent: str, access: AnyCaller) -> AgentInfo:
     """Works with any API key or login."""
-    return _info(agent, access.agent(agent))
+    return _info(agent, access)
 
 
 @router.get(
@@ -270,9 +267,15 @@ async def _while_connected(request: Request, work: Awaitable[T]) -> T:
         await asyncio.wait([leaving, working])
 
 
-def _info(name: str, served: ServedAgent) -> AgentInfo:
+def _info(name: str, access: Access) -> AgentInfo:
+    served = access.agent(name)
     model = served.agent.model
     if isinstance(model, Model):
         model = f'{model.system}:{model.model_name}'
     description = served.agent.description
-    return AgentInfo(name=name, description=None if description is None else str(description), model=model)
+    return AgentInfo(
+        name=name,
+        description=None if description is None else str(description),
+        model=model,
+        examples=list(access.state.settings.examples.get(name, ())),
+    )

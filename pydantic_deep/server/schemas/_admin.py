@@ -53,7 +53,14 @@ class Me(BaseModel):
 class AgentInfo(BaseModel):
     """An agent that the server provides."""
 
-    model_config = example_config({'name': 'analyst', 'description': 'Reads tables.', 'model': 'openai:gpt-5.2'})
+    model_config = example_config(
+        {
+            'name': 'analyst',
+            'description': 'Reads tables.',
+            'model': 'openai:gpt-5.2',
+            'examples': ['Summarize /sales.csv.'],
+        }
+    )
 
     name: str
     """The name to use in requests, also as a model name."""
@@ -61,12 +68,16 @@ class AgentInfo(BaseModel):
     """The description that its developers gave it."""
     model: str | None
     """The default model as `provider:name`; a conversation may use another."""
+    examples: list[str]
+    """Prompts that show what the agent is for, from the settings of the server."""
 
 
 class AgentList(BaseModel):
     """The agents that the key may use."""
 
-    model_config = example_config({'items': [{'name': 'analyst', 'description': None, 'model': 'openai:gpt-5.2'}]})
+    model_config = example_config(
+        {'items': [{'name': 'analyst', 'description': None, 'model': 'openai:gpt-5.2', 'examples': []}]}
+    )
 
     items: list[AgentInfo]
     """The agents, sorted by name."""

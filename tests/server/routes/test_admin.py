@@ -85,16 +85,22 @@ async def test_me_returns_owner_scopes_and_agents_of_the_key(make_client: MakeCl
     }
 
 
-async def test_agents_are_listed_with_their_models(serve: Serve) -> None:
+async def test_agents_are_listed_with_their_models_and_examples(serve: Serve) -> None:
     described = create_deep_agent(TestModel())
     described.description = 'Reads tables.'
     agents = {'b': described, 'a': Agent('openai:gpt-5.2', defer_model_check=True), 'c': create_deep_agent()}
-    async with serve(agents=agents) as served, served.client(await served.key()) as client:
+    settings = ServerSettings(examples={'b': ('Summarize /sales.csv.',)})
+    async with serve(agents=agents, settings=settings) as served, served.client(await served.key()) as client:
         assert (await client.get('/api/agents')).json() == {
             'items': [
-                {'name': 'a', 'description': None, 'model': 'openai:gpt-5.2'},
-                {'name': 'b', 'description': 'Reads tables.', 'model': 'test:test'},
-                {'name': 'c', 'description': None, 'model': None},
+                {'name': 'a', 'description': None, 'model': 'openai:gpt-5.2', 'examples': []},
+                {
+                    'name': 'b',
+                    'description': 'Reads tables.',
+                    'model': 'test:test',
+                    'examples': ['Summarize /sales.csv.'],
+                },
+                {'name': 'c', 'description': None, 'model': None, 'examples': []},
             ]
         }
         assert (await client.get('/api/agents/b')).json()['name'] == 'b'

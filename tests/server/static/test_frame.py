@@ -14,7 +14,7 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep import BUNDLED_SKILLS, create_deep_agent
-from pydantic_deep.server import AnyAgent, Identity, create_app
+from pydantic_deep.server import AnyAgent, Identity, ServerSettings, create_app
 from pydantic_deep.store import SqlStore
 from pydantic_deep.testing import ScriptedModel
 from tests.server.conftest import Listen, Served
@@ -32,6 +32,11 @@ def agents() -> Mapping[str, AnyAgent]:
     analyst = create_deep_agent(ScriptedModel(then=answer), skills=[BUNDLED_SKILLS])
     analyst.description = 'Reads tables.'
     return {'analyst': analyst, 'writer': create_deep_agent(ScriptedModel(then=answer))}
+
+
+@pytest.fixture
+def settings(settings: ServerSettings) -> ServerSettings:
+    return settings.model_copy(update={'examples': {'writer': ('Write <b>a</b> haiku.\nThen stop.', 'Write more.')}})
 
 
 async def test_sign_in_is_in_words_for_people(open_page: OpenPage, served: Served):
@@ -74,7 +79,8 @@ async def test_link_with_another_key_asks_before_replacing_the_stored_key(open_p
 
 
 async def test_empty_page_introduces_the_agents(open_page: OpenPage):
-    """Before the first prompt, the page says what the chosen agent is. Another one can be chosen."""
+    """Before the first prompt, the page says what the chosen agent is, and offers its skills and the examples that the
+    settings have for it. Another one can be chosen."""
     seen = await open_page()
     await expect(seen.page.locator('.welcome h2')).to_have_text('analyst')
     await expect(seen.page.locator('.about')).to_contain_text('Reads tables.')
@@ -87,7 +93,12 @@ async def test_empty_page_introduces_the_agents(open_page: OpenPage):
     await seen.page.click('.skill >> nth=0')
     await expect(seen.page.locator('#prompt')).to_have_value(re.compile('^Use the skill '))
     await seen.page.click('.choice >> nth=1')
-    await expect(seen.page.locator('.skills')).to_have_count(0)
+    examples = seen.page.locator('.skills')
+    await expect(examples.locator('h3')).to_have_text(['Examples'])
+    await expect(examples.get_by_role('button')).to_have_text(['Write <b>a</b> haiku. Then stop.', 'Write more.'])
+    await examples.get_by_role('button').first.click()
+    await expect(seen.page.locator('#prompt')).to_have_value('Write <b>a</b> haiku.\nThen stop.')
+    await expect(seen.turns).to_have_count(0)
     await seen.say('Hi', until='Hello.')
     await expect(seen.page.locator('.agent-name')).to_have_text('writer')
     await expect(seen.page.locator('.bar .usage')).to_have_text('100 in · 10 out')
