@@ -103,20 +103,20 @@ class Connection:
         return self._users > 0 and self._toolset is None and not self.tools
 
     async def enter(self) -> None:
-        """Add a user, and connect for the first one. A failure is in `error`."""
-        async with self._lock:
-            if not self._users:
-                await self._open()
-            self._users += 1
+        """Add a user, and connect if there is no connection. A failure is in `error`."""
+        self._users += 1
+        try:
+            await self.reopen()
+        except BaseException:
+            await self.exit()
+            raise
 
     async def exit(self) -> None:
-        """Remove a user, and disconnect after the last one."""
-        async with self._lock:
-            self._users -= 1
-            if self._users:
-                return
-            await self._close()
-            self.error = NOT_STARTED
+        """Remove a user, and disconnect after the last one, even if it is cancelled."""
+        self._users -= 1
+        if not self._users:  # else one of them may hold the lock for as long as the server starts
+            with anyio.CancelScope(shield=True):
+                await self._close_unused()
 
     async def reopen(self) -> None:
         """Connect again if a connection has users and was lost."""
@@ -189,7 +189,7 @@ class Connection:
 
     async def _run(self, call: OpenCall, work: Callable[[MCPToolset[Any]], Awaitable[T]]) -> T:
         """Make a call, and keep the connection until it has ended."""
-        await self.enter()
+        self._users += 1  # not `enter`: the connection may be lost before it is the turn of this call
         try:
             async with self._calls.opened(call):
                 CALL.set(call)
@@ -245,7 +245,8 @@ class Connection:
         except Exception as error:  # noqa: BLE001 - of the transport, which may raise anything
             await self._close(error)
         except BaseException:
-            await self._close()
+            with anyio.CancelScope(shield=True):
+                await self._close()
             raise
         else:
             self.error = None
@@ -270,6 +271,13 @@ class Connection:
                 if cause is not None:
                     self.error = self._masked(_reason(cause, log))
                     _LOGGER.warning('The MCP server %r is not running: %s', self.name, self.error)
+
+    async def _close_unused(self) -> None:
+        """Disconnect, unless a new user has come before the lock was free."""
+        async with self._lock:
+            if not self._users:
+                self.error = NOT_STARTED
+                await self._close()
 
     async def _lose(self, toolset: MCPToolset[Any], error: Exception) -> None:
         """Close a connection that failed, unless another call has done so: a newer connection stays."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import Any, Final, Self, cast
 
@@ -76,10 +77,17 @@ class McpToolset(LateToolset):
         return None
 
     async def connect(self) -> None:
-        """Connect to all servers at the same time."""
-        async with anyio.create_task_group() as tasks:
-            for connection in self._connections:
-                tasks.start_soon(connection.enter)
+        """Connect to all servers at the same time, or to none if this is cancelled."""
+        async with AsyncExitStack() as entered:
+
+            async def enter(connection: Connection) -> None:
+                await connection.enter()
+                entered.push_async_callback(connection.exit)
+
+            async with anyio.create_task_group() as tasks:
+                for connection in self._connections:
+                    tasks.start_soon(enter, connection)
+            entered.pop_all()
 
     async def disconnect(self) -> None:
         """Disconnect, except from servers with calls that wait for an answer."""
@@ -87,9 +95,7 @@ class McpToolset(LateToolset):
             await connection.exit()
 
     async def for_run(self, ctx: RunContext[Any]) -> AbstractToolset[Any]:
-        """Connect again to servers that were lost, if this toolset is entered already."""
-        for connection in self._connections:
-            await connection.reopen()
+        """Return the toolset of a run. It connects when it is entered, as a run cannot be cancelled before."""
         return RunToolset(self, self)
 
     async def get_instructions(self, ctx: RunContext[Any]) -> InstructionPart | None:

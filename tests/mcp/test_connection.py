@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 
 import anyio
+import anyio.lowlevel
 import pytest
-from pydantic_ai import RunContext
+from pydantic_ai import CancellationToken, RunCancelled, RunContext
 from pydantic_ai.exceptions import ToolFailed
 
-from pydantic_deep.mcp import McpServer
+from pydantic_deep import DeepAgentDeps, create_deep_agent
+from pydantic_deep.mcp import McpServer, McpServers
 from pydantic_deep.mcp._connection import NOT_STARTED, Connection, Timeouts
+from pydantic_deep.testing import ScriptedModel
 
 pytestmark = pytest.mark.anyio
 
@@ -29,6 +34,7 @@ class Client:
     log: list[str] = field(default_factory=list[str])
     opening: anyio.Event | None = None
     calling: anyio.Event | None = None
+    closing: anyio.Event | None = None
 
     async def __aenter__(self) -> None:
         self._did('enter')
@@ -38,6 +44,8 @@ class Client:
 
     async def __aexit__(self, *args: object) -> None:
         self._did('exit')
+        if self.closing is not None:
+            await self.closing.wait()
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, Any]:
         self._did('get_tools')
@@ -152,3 +160,115 @@ async def test_cancelled_start_has_no_user(client: Client, connection: Connectio
     await connection.enter()
     assert (client.log, connection.error) == (['enter', 'enter'], None)
     await connection.exit()
+
+
+async def test_user_leaves_while_another_waits_for_the_start(client: Client, connection: Connection) -> None:
+    """A run ends while the server is started again for another one, however long that takes."""
+    await connection.enter()
+    client.failures['get_tools'] = OSError('broken pipe')
+    await connection.list_tools(CTX)
+    client.opening = anyio.Event()
+    log: list[str] = []
+
+    async def leave() -> None:
+        await connection.exit()
+        log.append('left')
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(connection.enter)
+        await anyio.wait_all_tasks_blocked()
+        group.start_soon(leave)
+        await anyio.wait_all_tasks_blocked()
+        assert (log, client.log) == (['left'], ['enter', 'get_tools', 'exit', 'enter'])
+        group.cancel_scope.cancel()
+    assert connection.error == NOT_STARTED
+
+
+async def test_user_comes_while_the_last_one_leaves(client: Client, connection: Connection) -> None:
+    """The connection is opened for the new user, and not closed by the one that has left."""
+    await connection.enter()
+    client.failures['get_tools'] = OSError('broken pipe')
+    client.closing = anyio.Event()
+    async with anyio.create_task_group() as group:
+        for step in (lambda: connection.list_tools(CTX), connection.exit, connection.enter):
+            group.start_soon(step)
+            await anyio.wait_all_tasks_blocked()
+        client.closing.set()
+    assert (client.log, connection.error) == (['enter', 'get_tools', 'exit', 'enter'], None)
+    await connection.exit()
+
+
+@dataclass
+class StoppingClient(Client):
+    """A client that stops the run while it connects. Without effect, the connection succeeds."""
+
+    stop: Callable[[], object] = lambda: None
+
+    async def __aenter__(self) -> None:
+        self._did('enter')
+        self.stop()
+        for _ in range(100):
+            await anyio.lowlevel.checkpoint()
+        self._did('connected')
+
+    async def get_tools(self, ctx: RunContext[Any]) -> dict[str, Any]:
+        return {}
+
+
+def agent_with(monkeypatch: pytest.MonkeyPatch, clients: dict[str, Client], model: ScriptedModel | None = None) -> Any:
+    """Return an agent with servers that have these clients."""
+    monkeypatch.setattr('pydantic_deep.mcp._connection._create_toolset', lambda name, *_: clients[name])  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    servers = McpServers(servers={name: McpServer(command=name) for name in clients})
+    return create_deep_agent(model or ScriptedModel('done'), capabilities=[servers], interrupt_on={})
+
+
+@pytest.mark.parametrize('is_entered', [False, True])
+async def test_token_stops_a_run_while_a_server_starts(monkeypatch: pytest.MonkeyPatch, is_entered: bool) -> None:
+    """As in a request to the model, also if the agent was entered before and the server could not start then."""
+    token = CancellationToken()
+    client = StoppingClient(failures={'enter': OSError('busy')} if is_entered else {})
+    agent = agent_with(monkeypatch, {'slow': client})
+    if is_entered:
+        await agent.__aenter__()
+        client.failures.clear()
+    client.stop = token.cancel
+    with pytest.raises(RunCancelled):
+        await agent.run('go', deps=DeepAgentDeps(), cancellation_token=token)
+    assert 'connected' not in client.log
+    if is_entered:
+        await agent.__aexit__(None, None, None)
+
+
+@pytest.mark.parametrize('by', ['token', 'task', 'scope'])
+async def test_cancelled_start_stops_the_servers_that_have_started(monkeypatch: pytest.MonkeyPatch, by: str) -> None:
+    """No process remains of the servers that were faster than the one that was waited for."""
+    opening = anyio.Event()
+    fast, slow = Client(), Client(opening=opening)
+    agent = agent_with(monkeypatch, {'fast': fast, 'slow': slow})
+    token, scope = CancellationToken(), anyio.CancelScope()
+
+    async def run() -> None:
+        with scope:
+            await agent.run('go', deps=DeepAgentDeps(), cancellation_token=token)
+
+    task = asyncio.create_task(run())
+    await opening.wait()
+    {'token': token.cancel, 'task': task.cancel, 'scope': scope.cancel}[by]()
+    await asyncio.wait([task])
+    assert (fast.log, slow.log) == (['enter', 'exit'], ['enter'])
+
+
+async def test_cancelled_scope_of_a_run_stops_its_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unlike the cancellation of a task, that of a scope is repeated at each `await`, also at the end of the run."""
+    scope = anyio.CancelScope()
+    client = StoppingClient()
+
+    async def stop(messages: object, info: object) -> str:
+        scope.cancel()
+        await anyio.sleep_forever()
+        return 'never'
+
+    agent = agent_with(monkeypatch, {'shop': client}, ScriptedModel(stop))
+    with scope:
+        await agent.run('go', deps=DeepAgentDeps())
+    assert client.log == ['enter', 'connected', 'exit']
