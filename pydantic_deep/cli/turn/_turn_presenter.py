@@ -63,9 +63,9 @@ async def present_as_text(runtime: AgentRuntime, work: Work, *, make_decider: De
 
 async def present_as_json(runtime: AgentRuntime, work: Work, *, make_decider: DeciderFactory) -> TurnReport:
     """Run a turn with its events as lines of JSON on standard output, each printed immediately."""
-    with stop_on_interrupt() as interrupts:
-        screen = PromptScreen(suspended=interrupts.suspended, notify=partial(typer.echo, err=True))
-        async with runtime.agent:
+    async with runtime.agent:  # first, as its start takes no token
+        with stop_on_interrupt() as interrupts:
+            screen = PromptScreen(suspended=interrupts.suspended, notify=partial(typer.echo, err=True))
             return await work(
                 stop=interrupts.stop, observer=TurnObserver(show=print_event, decide=make_decider(screen))
             )
@@ -73,9 +73,9 @@ async def present_as_json(runtime: AgentRuntime, work: Work, *, make_decider: De
 
 async def present_as_document(runtime: AgentRuntime, work: Work, *, make_decider: DeciderFactory) -> TurnReport:
     """Run a turn, and print its result as one JSON document on standard output."""
-    with stop_on_interrupt() as interrupts:
-        screen = PromptScreen(suspended=interrupts.suspended, notify=partial(typer.echo, err=True))
-        async with runtime.agent:
+    async with runtime.agent:
+        with stop_on_interrupt() as interrupts:
+            screen = PromptScreen(suspended=interrupts.suspended, notify=partial(typer.echo, err=True))
             observer = TurnObserver(show=lambda event: None, decide=make_decider(screen))
             turn = await work(stop=interrupts.stop, observer=observer)
     print_result(TaskResult(error=turn.error, end=turn.end))

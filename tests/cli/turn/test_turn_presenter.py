@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import anyio
+import pytest
 from dirty_equals import IsStr
 from inline_snapshot import snapshot
 from typer.testing import Result
@@ -223,3 +227,25 @@ def test_json_mode_prints_only_events_to_stdout(invoke: Invoke) -> None:
             'workspace': {'is_in_directory': True, 'has_files': True, 'has_all_changes': True},
         }
     )
+
+
+@pytest.mark.parametrize('format', ['text', 'json', 'stream-json'])
+def test_ctrl_c_while_an_mcp_server_starts_ends_the_command(
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch, work: Path, format: str
+) -> None:
+    """The servers start before the turn, which therefore has no result."""
+
+    class Starting:
+        async def __aenter__(self) -> None:
+            if not starts:
+                starts.append(self)
+                signal.raise_signal(signal.SIGINT)
+                await anyio.wait_all_tasks_blocked()
+            raise OSError('busy')  # the signal had no effect
+
+    starts: list[Starting] = []
+    monkeypatch.setattr('pydantic_deep.mcp._connection._create_toolset', lambda *_: Starting())  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    (work / 'servers.json').write_text('{"mcpServers": {"shop": {"command": "shop"}}}')
+    options = ('--mcp-config', 'servers.json', '--output-format', format)
+    result = invoke('run', 'Go', *options, model=ScriptedModel('never'))
+    assert (result.exit_code, result.stdout) == (130, '')
