@@ -130,8 +130,10 @@ def parse_mcp_file(text: str, path: Path) -> dict[str, McpServer]:
     """
     try:
         document: object = json.loads(text)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise McpConfigError(f'The MCP configuration {str(path)!r} is not JSON: {error}.') from None
+    except RecursionError:  # its text depends on the release of Python
+        raise McpConfigError(f'The MCP configuration {str(path)!r} cannot be read: it is nested too deeply.') from None
     servers = cast('dict[str, object]', document).get('mcpServers') if isinstance(document, dict) else None
     if not isinstance(servers, dict):
         raise McpConfigError(

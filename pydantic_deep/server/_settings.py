@@ -220,8 +220,10 @@ def load_settings(path: Path | None = None, **arguments: object) -> ServerSettin
         loaded = WithFile(**cast('dict[str, Any]', arguments))
     except (ValidationError, SettingsError) as error:
         raise InvalidSettingsError(_explain(error)) from None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise InvalidSettingsError(f'{str(path)!r} cannot be read as TOML: {error}') from None
+    except RecursionError:  # its text depends on the release of Python
+        raise InvalidSettingsError(f'{str(path)!r} cannot be read: it is nested too deeply.') from None
     return ServerSettings(**loaded.model_dump(exclude_unset=True))
 
 

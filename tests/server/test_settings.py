@@ -78,13 +78,18 @@ def test_missing_settings_file_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    'content',
-    [b'port 9000', b'\xff\xfe', b'port = ' + b'9' * 5000, b'port = ' + b'[' * 5000],
+    ('content', 'problem'),
+    [
+        (b'port 9000', 'as TOML'),
+        (b'\xff\xfe', 'as TOML'),
+        (b'port = ' + b'9' * 5000, 'as TOML'),
+        (b'port = ' + b'[' * 5000, 'it is nested too deeply'),
+    ],
     ids=['no TOML', 'no UTF-8', 'long number', 'deep'],
 )
-def test_settings_file_with_invalid_toml_is_named(file: Path, content: bytes) -> None:
+def test_settings_file_with_invalid_toml_is_named(file: Path, content: bytes, problem: str) -> None:
     file.write_bytes(content)
-    with pytest.raises(InvalidSettingsError, match=r"server\.toml' cannot be read as TOML"):
+    with pytest.raises(InvalidSettingsError, match=rf"server\.toml' cannot be read:? {problem}"):
         load_settings(file)
 
 

@@ -53,7 +53,7 @@ export function askLine(title: string, label: string, value: string, answer: str
 const keys = (): [string, string][] => [
   ['/', 'write a prompt'], [enterKeys()[0], 'send'], [enterKeys()[1], 'a new line'], ['c', 'a new conversation'], ['v', 'versions, or back to the dialogue'],
   ['a', 'go to the pending calls'], ['j, k', 'next, previous'], ['y, n, e, r', 'approve, deny, edit, respond to the focused call'], ['Shift+Y', 'approve it and calls like it in this conversation'], ['s', 'stop the run'],
-  [',', 'settings'], ['?', 'these keys'],
+  [',', 'settings'], ['?', 'these keys'], ['Esc', 'leave the prompt, in which these keys are text'],
 ];
 
 export const showKeys = () => {

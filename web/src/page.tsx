@@ -10,7 +10,7 @@ import { Dialogue } from './dialogue';
 import { askLine, Dialog, confirm, showKeys, Toast } from './dialogs';
 import { Icon } from './icons';
 import { Plan } from './plan';
-import { notifications, theme } from './preferences';
+import { isComposing, notifications, theme } from './preferences';
 import * as server from './server';
 import {
   agent, agents, begin, draft, follow, go, isMissing, listApprovals, listSkills, loginUrl, lookForChanges, may, me, needsSignIn, open, pendingCount, problem, refreshList, rename, route, skills, stop, tidy, todos,
@@ -174,11 +174,12 @@ const DOES: Record<string, () => void> = {
 const step = (by: number) => route.value.view === 'versions' ? stepVersions(by) : cardElements().length > 0 ? stepCards(by) : undefined;
 
 function onKey(event: KeyboardEvent): void {
+  const target = event.target as HTMLElement;
   if (event.key === 'Escape' && document.querySelector('dialog[open]') === null) {
     isListOpen.value = false;
     if (!wide.matches) isPanelOpen.value = false;
+    if (target.id === 'prompt' && !isComposing(event)) target.blur(); // so that the keys of the page work
   }
-  const target = event.target as HTMLElement;
   const isTyping = target.closest('input, textarea, select') !== null || document.querySelector('dialog[open]') !== null;
   if (isTyping || needsSignIn.value || event.ctrlKey || event.metaKey || event.altKey || event.repeat || !Object.hasOwn(DOES, event.key)) return;
   event.preventDefault();

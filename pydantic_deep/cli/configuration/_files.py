@@ -191,8 +191,10 @@ def _in_project(file: ConfigFile) -> ConfigFile:
 def _parse(path: Path, content: bytes) -> dict[str, Any]:
     try:
         return tomllib.loads(content.decode())
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise ConfigurationError(f'{path} is not valid TOML: {error}.') from None
+    except RecursionError:  # its text depends on the release of Python
+        raise ConfigurationError(f'{path} cannot be read: it is nested too deeply.') from None
 
 
 def _read_in_project(path: Path) -> bytes | None:

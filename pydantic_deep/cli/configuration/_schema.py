@@ -165,7 +165,7 @@ def _describe(problem: ErrorDetails, *, path: Path, text: str, table: str) -> st
     where = f'{path}:{line}' if line else str(path)
     if problem['type'] == 'extra_forbidden':
         return f'{where}: {key!r} is unknown. Known: {", ".join(_known(place))}.'
-    is_no_table = problem['type'] in ('model_type', 'mapping_type')
+    is_no_table = problem['type'] in ('model_type', 'dict_type', 'mapping_type')
     message = 'use a table' if is_no_table else problem['msg'].removeprefix('Value error, ')
     message = f'{message[:1].lower()}{message[1:]}'
     is_shown = isinstance(problem['input'], (str, int, float)) and not any(name in SECRET_TABLES for name in place)

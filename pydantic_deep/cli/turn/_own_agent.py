@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Any, cast
 
 from pydantic_ai.agent import AbstractAgent, AgentRun, WrapperAgent
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.models import KnownModelName, Model
+from pydantic_ai.toolsets import AbstractToolset
 
 from pydantic_deep._agent_imports import InvalidAgentsError, import_agents
 from pydantic_deep.deps import DeepAgentDeps
@@ -31,6 +32,21 @@ class OwnAgent(WrapperAgent[Any, Any]):
         super().__init__(wrapped)
         self._model = model
         self._capabilities = capabilities
+        self._entered: list[AsyncExitStack] = []
+
+    async def __aenter__(self) -> AbstractAgent[Any, Any]:
+        """Enter the agent and the toolsets of the added capabilities, whose MCP servers then run until it is left."""
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self.wrapped)
+            for capability in self._capabilities:
+                toolset = capability.get_toolset()
+                if isinstance(toolset, AbstractToolset):
+                    await stack.enter_async_context(cast('AbstractToolset[Any]', toolset))
+            self._entered.append(stack.pop_all())
+        return self
+
+    async def __aexit__(self, *args: Any) -> bool | None:
+        return await self._entered.pop().__aexit__(*args)
 
     @property
     def model(self) -> Model | KnownModelName | str | None:

@@ -105,10 +105,14 @@ def test_file_of_the_user_is_read(tmp_path: Path) -> None:
         ),
         ('pydantic-deep.toml', b'\xff', r"pydantic-deep.toml is not valid TOML: 'utf-8' codec"),
         ('pydantic-deep.toml', b'max_tokens = ' + b'9' * 5000, r'is not valid TOML: Exceeds the limit'),
-        ('pydantic-deep.toml', b'skills = ' + b'[' * 5000, r'is not valid TOML: maximum recursion depth'),
+        (
+            'pydantic-deep.toml',
+            b'skills = ' + b'[' * 5000,
+            r'pydantic-deep.toml cannot be read: it is nested too deeply\.',
+        ),
         ('pyproject.toml', b'[tool]\npydantic-deep = 5', r"pyproject.toml:2: 'tool.pydantic-deep' is 5: use a table\."),
         ('.mcp.json', b'{', r'is not JSON'),
-        ('.mcp.json', b'[' * 100_000, r'is not JSON: maximum recursion depth'),
+        ('.mcp.json', b'[' * 100_000, r'cannot be read: it is nested too deeply\.'),
         ('.mcp.json', b'\xff', r"\.mcp\.json: 'utf-8' codec"),
     ],
 )

@@ -6,13 +6,19 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic_ai.capabilities import Toolset
+from pydantic_ai.toolsets import FunctionToolset
 from typer.testing import Result
 
+from pydantic_deep import DeepAgentDeps, create_deep_agent
 from pydantic_deep._agent_imports import InvalidAgentsError
+from pydantic_deep.caching import CacheWatch
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli.approvals._policy import ApprovalMode
+from pydantic_deep.cli.turn._own_agent import OwnAgent
 from pydantic_deep.cli.turn._runtime import Settings, create_runtime
 from pydantic_deep.testing import ScriptedModel
 
@@ -183,3 +189,30 @@ def test_agent_of_the_store_is_quoted_in_the_suggested_option(work: Path) -> Non
     settings = Settings(directory=str(work), model=None, agent='firm:asking; echo')
     with pytest.raises(InvalidAgentsError, match=r"Add `--agent 'firm:asking; echo'`; in `evals`, `--agents`\."):
         create_runtime(Environment(), settings, approvals=ApprovalMode.ask)
+
+
+class Shop(FunctionToolset[Any]):
+    """Counts its users, like the connection to an MCP server, which runs while there are any."""
+
+    users = 0
+
+    async def __aenter__(self) -> Shop:
+        self.users += 1
+        return self
+
+    async def __aexit__(self, *args: object) -> None:
+        self.users -= 1
+
+
+@pytest.mark.anyio
+async def test_toolsets_of_the_command_line_are_open_while_the_agent_is_entered() -> None:
+    """The MCP servers of the configuration run between turns, like those of the agent itself."""
+    shop = Shop()
+    model = ScriptedModel(then='Done.')
+    agent = OwnAgent(create_deep_agent(model), model=None, capabilities=[Toolset(shop), CacheWatch()])
+
+    async with agent:
+        async with agent:
+            await agent.run('Hi', deps=DeepAgentDeps())
+        assert shop.users == 1
+    assert shop.users == 0

@@ -104,6 +104,30 @@ async def test_empty_page_introduces_the_agents(open_page: OpenPage):
     await expect(seen.page.locator('.bar .usage')).to_have_text('100 in · 10 out')
 
 
+async def test_escape_leaves_the_prompt_for_the_keys_of_the_page(open_page: OpenPage):
+    """The prompt has the focus after a turn, and keys in it are text."""
+    seen = await open_page()
+    await seen.say('Hi', until='Hello.')
+    await expect(seen.page.locator('#prompt')).to_be_focused()
+    await seen.page.keyboard.press('Escape')
+    await seen.page.keyboard.press('?')
+    await expect(seen.page.locator('dialog')).to_contain_text('Esc')
+    await expect(seen.page.locator('#prompt')).to_have_value('')
+
+
+@pytest.mark.parametrize('width', [1199, 1200])
+async def test_panel_never_covers_the_composer_by_itself(open_page: OpenPage, served: Served, width: int):
+    """At the width from which the panel of the plan and the files is open, it is beside the dialogue."""
+    async with served.client(await served.key('run')) as client:
+        path = (await client.post('/api/conversations', json={'agent': 'analyst'})).headers['location']
+        await client.put(f'{path}/uploads/a.txt', content=b'a')
+    seen = await open_page(width=width, at=f'#/c/{path.rpartition("/")[2]}')
+    await expect(seen.page.locator('#to-panel')).to_be_visible()
+    await expect(seen.page.locator('#panel')).to_have_count(int(width == 1200))
+    await seen.page.fill('#prompt', 'x')
+    await seen.page.get_by_role('button', name='Send', exact=True).click(trial=True, timeout=10_000)
+
+
 async def test_conversations_are_searched_renamed_and_deleted(open_page: OpenPage, served: Served):
     """The search is by names and texts, in all conversations. Deleting asks first."""
     async with served.client(await served.key('run')) as client:
