@@ -128,6 +128,8 @@ def test_directory_in_place_of_a_file_is_an_error(tmp_path: Path) -> None:
     (tmp_path / '.mcp.json').mkdir()
     with pytest.raises(ConfigurationError, match=r'\.mcp\.json cannot be read: it is no regular file\.'):
         read_project(tmp_path)
+    with pytest.raises(ConfigurationError, match=r'\.mcp\.json cannot be read: Is a directory\.'):
+        read_mcp_option(tmp_path / '.mcp.json')
 
 
 @pytest.mark.parametrize('name', ['pydantic-deep.toml', 'pyproject.toml', '.mcp.json'])
