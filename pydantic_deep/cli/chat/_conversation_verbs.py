@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from pydantic_ai import UserError
+from pydantic_ai.capabilities import AbstractCapability
 from rich.text import Text
 
 from pydantic_deep.cli.history._context_report import describe_cost, load_context_usage, render_context
@@ -21,6 +23,7 @@ from pydantic_deep.cli.render._terminal_text import escape_invisible
 from pydantic_deep.cli.render._wrapping import print_lines, print_truncated
 from pydantic_deep.cli.turn._compaction import compact
 from pydantic_deep.cli.turn._models import open_model
+from pydantic_deep.mcp import McpServers
 from pydantic_deep.plan_mode import has_plan_mode
 from pydantic_deep.streaming import UsageEvent
 
@@ -97,8 +100,12 @@ async def _model(chat: ChatSession, arguments: Sequence[str]) -> None:
 
 
 async def _mcp(chat: ChatSession, arguments: Sequence[str]) -> None:
-    servers = chat.runtime.mcp_servers
-    chat.print(*render_mcp_servers([] if servers is None else await servers.status()))
+    capabilities: list[AbstractCapability[Any] | None] = [chat.runtime.mcp_servers]
+    chat.runtime.agent.root_capability.apply(capabilities.append)
+    servers = {
+        id(each): each for each in capabilities if isinstance(each, McpServers)
+    }  # of the configuration, and its own
+    chat.print(*render_mcp_servers([status for each in servers.values() for status in await each.status()]))
 
 
 async def _plan(chat: ChatSession, arguments: Sequence[str]) -> None:

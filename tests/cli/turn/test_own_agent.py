@@ -31,6 +31,7 @@ from pydantic import BaseModel
 from pydantic_ai import Agent, RunContext
 
 from pydantic_deep import Budget, Budgets, DeepAgentDeps, ProjectContext, VersionedAgent, create_deep_agent
+from pydantic_deep.mcp import McpServer, McpServers
 from pydantic_deep.store import SqlStore
 from pydantic_deep.store.memory import MemoryEngine
 from pydantic_deep.testing import ScriptedModel, call
@@ -63,6 +64,9 @@ frugal = billing_agent(
     call('look_up'), 'Billed.', capabilities=[Budgets(run=Budget(tokens=10_000)), ProjectContext()]
 )
 limited = billing_agent(call('look_up'), 'Billed.')
+served = billing_agent(
+    'Billed.', interrupt_on={}, capabilities=[McpServers(servers={'till': McpServer(command='false')})]
+)
 without_model = create_deep_agent(name='billing')
 other_deps = Agent(ScriptedModel('x'), deps_type=dict)
 
@@ -166,6 +170,14 @@ def test_model_of_the_agent_can_be_replaced(invoke: Invoke) -> None:
 def test_chat_takes_the_agent(invoke: Invoke) -> None:
     result = invoke('chat', '--agent', 'firm:billing', stdin='Bill\n')
     assert (result.exit_code, result.stdout) == (0, 'Billed.\n'), result.stderr
+
+
+def test_chat_lists_the_mcp_servers_of_the_agent_and_of_the_configuration(invoke: Invoke, work: Path) -> None:
+    config = work / 'more.json'
+    config.write_text(json.dumps({'mcpServers': {'stock': {'command': 'false'}}}))
+    result = invoke('chat', '--agent', 'firm:served', '--mcp-config', str(config), stdin='/mcp\n')
+    assert 'stock: not running  false' in result.stderr
+    assert 'till: not running  false' in result.stderr
 
 
 @pytest.mark.parametrize(
