@@ -300,6 +300,7 @@ export async function send(prompt: string, files: File[] = [], to = currentId())
       const run = await server.post<Run>(`conversations/${id}/turns?wait=false`, { prompt });
       if (to === null) showPrepared();
       toast.value = null; // it offers to undo what happened before this turn
+      tidy(); // the calls of the last turn
       const sent: Prompt = { text: prompt, media: [], files: files.map((file) => file.name) };
       keep('sent', JSON.stringify([run.id, sent]));
       void watchRun(id, run.id, sent, base);

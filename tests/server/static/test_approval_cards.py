@@ -732,6 +732,21 @@ async def test_answered_card_is_clearly_done(open_page: OpenPage, client: httpx.
     assert await cards.evaluate_all(heights) == before
 
 
+async def test_answered_card_leaves_with_the_next_prompt(open_page: OpenPage, script: Script) -> None:
+    """It does not stay below turns to which it does not belong, although the person has touched nothing but the keys."""
+    seen = await open_page()
+    await seen.page.locator('.choice', has_text='careful').locator('input').check()
+    script.next = [call('write_file', path='/a.txt', content='a')]
+    await seen.send('Write')
+    await seen.page.locator('.pending [data-act=approve]:enabled').press('Enter')
+    await expect(seen.page.locator('.card.settled')).to_have_count(1)
+    await expect(seen.page.locator('#dialogue > [data-live]')).to_have_count(0)
+    await expect(seen.page.locator('.card.settled')).to_have_count(1)
+    script.next = 'Next.'
+    await seen.say('More', until='Next.')
+    await expect(seen.page.locator('.card')).to_have_count(0)
+
+
 async def test_answered_calls_are_shown_after_reload(
     open_page: OpenPage, client: httpx.AsyncClient, script: Script
 ) -> None:
