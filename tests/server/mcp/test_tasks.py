@@ -477,7 +477,7 @@ async def test_task_completes_if_the_conversation_has_moved_on_without_it(
     if working is not None:
         await working.wait()  # until then, the conversation is busy
     run = (await client.call('get_run', run=task, wait_seconds=0))['structuredContent']
-    await client.wait((await client.call('run', prompt='Hi', conversation=run['conversation']))['taskId'])
+    await client.wait(run_of(await client.call('run', prompt='Hi', conversation=run['conversation'])))
     found = await client.get(task)
     reason = snapshot(
         'The process of the run ended, and the conversation has moved on without it. Continue it with `resume_run`, or end it with `cancel_run`.'
