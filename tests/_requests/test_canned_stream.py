@@ -121,3 +121,15 @@ async def test_model_has_no_provider() -> None:
     assert (model.model_name, model.system, model.provider) == ('scripted', 'scripted', None)
     _, result = await stream(model)
     assert result.response.provider_url is None
+
+
+@pytest.mark.parametrize(('chars', 'longest'), [(1_000, 16), (100_000, 501)])
+async def test_long_arguments_have_longer_pieces_instead_of_more(chars: int, longest: int) -> None:
+    """Each piece costs as much, however long it is, so a call has at most 200."""
+    asked = call('write_file', path='/a.txt', content='x' * chars)
+    async with model_request_stream(ScriptedModel(asked), [ModelRequest.user_text_prompt('Go')]) as stream:
+        deltas = [event.delta async for event in stream if isinstance(event, PartDeltaEvent)]
+    pieces = [str(delta.args_delta) for delta in deltas if isinstance(delta, ToolCallPartDelta)]
+    assert json.loads(''.join(pieces)) == asked.args
+    assert len(pieces) <= 200
+    assert max(map(len, pieces)) == longest

@@ -102,9 +102,8 @@ async def _model(chat: ChatSession, arguments: Sequence[str]) -> None:
 async def _mcp(chat: ChatSession, arguments: Sequence[str]) -> None:
     capabilities: list[AbstractCapability[Any] | None] = [chat.runtime.mcp_servers]
     chat.runtime.agent.root_capability.apply(capabilities.append)
-    servers = {
-        id(each): each for each in capabilities if isinstance(each, McpServers)
-    }  # of the configuration, and its own
+    # The agent of the command line has the servers of the configuration itself; one of `--agent` has only its own.
+    servers = {id(each): each for each in capabilities if isinstance(each, McpServers)}
     chat.print(*render_mcp_servers([status for each in servers.values() for status in await each.status()]))
 
 
