@@ -1,12 +1,14 @@
 """Operations that delete versions. Children retain the id of their parent and lose the edge to it.
 
-A version is locked before anything that refers to it is read: commits lock the versions to which they refer, too.
+A version is locked before anything that refers to it is read: commits lock the versions to which they refer, too. All
+versions are locked before anything is changed, as commits do: a head that is moved first would be locked in another order.
 """
 
 # ruff: noqa: S608 - names of tables and columns are ours; every value is bound
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from pydantic_deep.store.engine import Operation, Statement, for_key_share, for_update
@@ -22,7 +24,8 @@ from ._reads import version_number
 def delete(id: str) -> Operation[None]:
     """Delete one version."""
     number = yield from _lock(id)
-    yield from _remove(number)
+    for row in (yield from _with_steps(number, ())):
+        yield from _remove_row(row)
 
 
 def delete_line(head_id: str) -> Operation[int]:
@@ -30,22 +33,16 @@ def delete_line(head_id: str) -> Operation[int]:
 
     Stops before the first ancestor with other descendants, or with a run that continues from it.
     """
-    number = yield from _lock(head_id)
+    number: int | None = yield from _lock(head_id)
+    rows: dict[int, None] = {}  # a set with an order
     count = 0
-    while True:
-        parent = yield Statement(f'SELECT parent FROM edge WHERE child = ?1 AND kind = {PARENT}', (number,))
-        yield from _remove(number)
+    while number is not None:
+        rows |= dict.fromkeys((yield from _with_steps(number, rows)))
         count += 1
-        if not parent or parent[0][0] is None:
-            return count
-        number = integer(parent[0][0])
-        if not (yield Statement(_LOCK, (number,))):
-            return count
-        if (yield Statement('SELECT 1 FROM edge WHERE parent = ?1 LIMIT 1', (number,))):
-            return count
-        running = "SELECT 1 FROM run r JOIN version v ON v.id = r.base_id WHERE v.number = ?1 AND r.state = 'running'"
-        if (yield Statement(running, (number,))):
-            return count
+        number = yield from _lock_parent(number, rows)
+    for row in rows:
+        yield from _remove_row(row)
+    return count
 
 
 _LOCK: Final = f'SELECT number FROM version WHERE number = ?1{for_update()}'
@@ -59,18 +56,29 @@ def _lock(id: str) -> Operation[int]:
     return number
 
 
-def _remove(number: int) -> Operation[None]:
-    """Delete a version, and the steps of its turn that no other version descends from."""
+def _lock_parent(number: int, rows: Collection[int]) -> Operation[int | None]:
+    """Lock and return the parent of a version, unless something else than the rows to be deleted needs it."""
+    parents = yield Statement(f'SELECT parent FROM edge WHERE child = ?1 AND kind = {PARENT}', (number,))
+    if not parents or parents[0][0] is None:
+        return None
+    parent = integer(parents[0][0])
+    if not (yield Statement(_LOCK, (parent,))):
+        return None
+    children = yield Statement('SELECT child FROM edge WHERE parent = ?1 LIMIT ?2', (parent, len(rows) + 1))
+    if any(child not in rows for [child] in children):
+        return None
+    running = "SELECT 1 FROM run r JOIN version v ON v.id = r.base_id WHERE v.number = ?1 AND r.state = 'running'"
+    return None if (yield Statement(running, (parent,))) else parent
+
+
+def _with_steps(number: int, rows: Collection[int]) -> Operation[list[int]]:
+    """Return a version, and the steps of its turn from which no version descends that is not to be deleted."""
     steps = yield from _steps_of(number)
-    yield from _remove_row(number)
-    if not steps:
-        return
     edges = yield from select_in('SELECT parent, child FROM edge WHERE parent IN ({})', steps)
-    preserved = {parent for parent, child in edges if child not in steps}
+    preserved = {parent for parent, child in edges if child != number and child not in steps and child not in rows}
     while more := {parent for parent, child in edges if child in preserved} - preserved:
         preserved |= more
-    for step in sorted(steps - preserved, reverse=True):
-        yield from _remove_row(step)
+    return [number, *sorted(steps - preserved, reverse=True)]
 
 
 def _steps_of(number: int) -> Operation[set[int]]:

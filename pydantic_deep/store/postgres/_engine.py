@@ -3,7 +3,7 @@
 Writes run at the same time, at the isolation level `READ COMMITTED`. They wait for each other only if they lock the same
 rows (the same run, branch, approval, directory, or head of a conversation), or insert the same new content. Readers are
 never blocked. A process that stops in the middle of a write is disconnected after 30 seconds. A deadlock ends one of the
-writes, which is retried.
+writes, which is retried; from the fourth attempt on, it runs alone.
 
 Each write holds a shared lock of the schema, which it takes in the same message as `BEGIN`. With it, a reader that follows
 a table by `number > last` misses no row, although a write may commit after another one that has inserted higher numbers:
@@ -79,6 +79,9 @@ _MAX_CONFLICTS: Final = 10
 but one continue.
 """
 
+_MAX_SHARED_ATTEMPTS: Final = 3
+"""Maximum number of attempts of a write beside others, with which it could lose each time. Later ones run alone."""
+
 _MAX_DELAY_MS: Final = 20
 """Maximum random delay before the second attempt; that of later ones grows with their number."""
 
@@ -106,6 +109,7 @@ class _Write(Generic[T]):
 
     def __init__(self, begin: str) -> None:
         self.begin = begin
+        self.conflicts = 0
         self.lost: LostCommit[T] | None = None
 
 
@@ -358,15 +362,23 @@ class PostgresEngine:
                     if await self._is_applied(connection, write.lost):
                         return write.lost.result
                     write.lost = None
-                async with transaction(connection, write.begin):
-                    result = await run_operation(connection, operation())
-                    id = transaction_id(connection)
-                    try:
-                        await connection.execute('COMMIT')
-                    except LOST as error:
-                        write.lost = LostCommit(id=id, result=result, error=error)
-                        raise
-                    return result
+                try:
+                    return await self._write_once(write, operation, connection)
+                except RETRYABLE:
+                    write.conflicts += 1
+                    raise
+
+    async def _write_once(self, write: _Write[T], operation: Callable[[], Operation[T]], connection: Connection) -> T:
+        begin = write.begin if write.conflicts < _MAX_SHARED_ATTEMPTS else BEGIN_ALONE
+        async with transaction(connection, begin):
+            result = await run_operation(connection, operation())
+            id = transaction_id(connection)
+            try:
+                await connection.execute('COMMIT')
+            except LOST as error:
+                write.lost = LostCommit(id=id, result=result, error=error)
+                raise
+            return result
 
     async def _is_applied(self, connection: Connection, lost: LostCommit[T]) -> bool:
         applied = await is_applied(connection, lost.id)

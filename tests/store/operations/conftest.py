@@ -62,13 +62,22 @@ async def grow(dialogue: Dialogue, version: VersionRecord, turns: int) -> Versio
     return version
 
 
-def interposed(operation: Operation[T], before: str, other: Operation[object]) -> Operation[T]:
-    """Run an operation, and another one before its first statement that contains a text, as a concurrent write would."""
+def interposed(operation: Operation[T], before: str, other: Operation[object], *, skipped: int = 0) -> Operation[T]:
+    """Run an operation, and another one before a statement that contains a text, as a concurrent write would.
+
+    Args:
+        operation: The operation to run.
+        before: The text.
+        other: The other operation.
+        skipped: Number of statements with the text that come before.
+    """
     statement, done = next(operation), False
     while True:
         if not done and before in statement.sql:
-            yield from other
-            done = True
+            if skipped == 0:
+                yield from other
+                done = True
+            skipped -= 1
         rows: list[Row] = yield statement
         try:
             statement = operation.send(rows)

@@ -13,6 +13,7 @@ from pydantic_deep.store import (
     Commit,
     ConversationRecord,
     GarbageReport,
+    HeadMove,
     NewMessage,
     SqlStore,
     VersionNotFoundError,
@@ -417,7 +418,40 @@ async def test_line_ends_at_a_parent_that_another_deletes_first(store: SqlStore)
     root = await dialogue.begin()
     child = await dialogue.add(root, b'1')
     grandchild = await dialogue.add(child, b'2')
-    line = interposed(delete_line(grandchild.id), 'DELETE FROM version', delete(child.id))
+    lock = 'SELECT number FROM version WHERE number'
+    line = interposed(delete_line(grandchild.id), lock, delete(child.id), skipped=1)
     assert await store.engine.write(lambda: line) == 1
     assert [version.id for version in await store.versions()] == [root.id]
     assert await store.check() == []
+
+
+async def test_deletion_of_a_line_locks_all_versions_before_it_changes_anything(store: SqlStore) -> None:
+    """A commit locks versions before the conversation. In another order the two would deadlock."""
+    dialogue = Dialogue(store)
+    versions = [await dialogue.begin()]
+    for number in range(3):
+        versions.append(await dialogue.add(versions[-1], b'%d' % number))
+    await store.commit(
+        Commit(heads=[HeadMove(conversation_id=dialogue.id, expected_id=versions[0].id, version_id=versions[-1].id)])
+    )
+    texts: list[str] = []
+
+    def watched(operation: Operation[int]) -> Operation[int]:
+        statement = next(operation)
+        while True:
+            texts.append(statement.sql)
+            rows = yield statement
+            try:
+                statement = operation.send(rows)
+            except StopIteration as stop:
+                return stop.value
+
+    assert await store.engine.write(lambda: watched(delete_line(versions[-1].id))) == 4
+    is_change = [not text.startswith(('SELECT', 'WITH')) for text in texts]
+    is_lock = [text.endswith('FOR UPDATE */') for text in texts]
+    is_lock_of_versions = [is_lock[n] and 'FROM conversation' not in text for n, text in enumerate(texts)]
+    assert is_lock_of_versions.count(True) == 8, 'four versions, and the steps of each'
+    last_lock = len(texts) - 1 - is_lock_of_versions[::-1].index(True)
+    of_conversation = next(n for n, text in enumerate(texts) if is_lock[n] and 'FROM conversation' in text)
+    assert last_lock < of_conversation
+    assert last_lock < is_change.index(True)

@@ -194,6 +194,25 @@ async def test_conflicting_transaction_is_tried_ten_times(postgres_url: str) -> 
     await engine.aclose()
 
 
+async def test_write_runs_alone_after_its_third_conflict(postgres_url: str) -> None:
+    """Nothing can conflict with it then, however many writes there are."""
+    engine = await PostgresEngine.open(postgres_url)
+    held: list[object] = []
+
+    def operation() -> Operation[None]:
+        modes = yield Statement("SELECT mode FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()")
+        held.extend(mode for [mode] in modes)
+        if len(held) < 5:
+            yield Statement("DO $$ BEGIN RAISE EXCEPTION 'deadlock' USING ERRCODE = '40P01'; END $$")
+
+    await engine.write(operation)
+    assert held == ['ShareLock', 'ShareLock', 'ShareLock', 'ExclusiveLock', 'ExclusiveLock']
+    held.clear()
+    await engine.write(operation)
+    assert held[:1] == ['ShareLock'], 'the next write has its own count'
+    await engine.aclose()
+
+
 async def test_read_only_server_raises_with_advice(postgres_url: str) -> None:
     async with open_store(postgres_url) as store:
         await store.commit(beginning())
