@@ -112,7 +112,7 @@ def read_mcp_file(path: str | Path) -> dict[str, McpServer]:
     """
     path = Path(path)
     try:
-        text = path.read_text(encoding='utf-8')
+        text = path.read_text(encoding='utf-8-sig')
     except (OSError, UnicodeDecodeError) as error:
         raise McpConfigError(f'The MCP configuration {str(path)!r} cannot be read: {error}.') from None
     return parse_mcp_file(text, path)

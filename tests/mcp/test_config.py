@@ -69,6 +69,13 @@ def test_variable_with_an_invalid_value_is_an_error() -> None:
         McpServer(url='${URL}').expand('crm', {'URL': 'ftp://crm'})
 
 
+def test_byte_order_mark_is_ignored(tmp_path: Path) -> None:
+    """Editors on Windows begin files with one, which JSON does not allow."""
+    path = tmp_path / '.mcp.json'
+    path.write_text('{"mcpServers": {"git": {"command": "x"}}}', encoding='utf-8-sig')
+    assert list(read_mcp_file(path)) == ['git']
+
+
 def test_representation_has_no_secrets() -> None:
     """Values of `env` and `headers` are in no representation of a server."""
     assert 's3cret' not in repr(McpServer(command='x', env={'KEY': 's3cret'}))

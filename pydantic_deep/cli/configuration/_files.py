@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import tomllib
@@ -205,8 +206,9 @@ def _read_in_project(path: Path) -> bytes | None:
 
 
 def _read(path: Path) -> bytes | None:
+    """Return the contents of a file without the byte order mark that editors on Windows may write."""
     try:
-        return path.read_bytes()
+        return path.read_bytes().removeprefix(codecs.BOM_UTF8)
     except FileNotFoundError:
         return None
     except OSError as error:

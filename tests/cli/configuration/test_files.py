@@ -95,6 +95,22 @@ def test_file_of_the_user_is_read(tmp_path: Path) -> None:
     assert [server.cwd for server in file.configuration.mcp_servers.values()] == [None, str(path.parent / 'sub')]
 
 
+def test_byte_order_mark_of_a_file_is_ignored(tmp_path: Path) -> None:
+    """Editors on Windows begin files with one, which neither TOML nor JSON allows."""
+    servers = '{"mcpServers": {"x": {"command": "x"}}}'
+    (tmp_path / 'pyproject.toml').write_text('[tool.pydantic-deep]\nmodel = "a:b"\n', encoding='utf-8-sig')
+    (tmp_path / '.mcp.json').write_text(servers, encoding='utf-8-sig')
+    project = read_project(tmp_path)
+    assert project is not None
+    assert [file.configuration.model for file in project.files] == ['a:b', None]
+    assert list(project.files[1].configuration.mcp_servers) == ['x']
+    (tmp_path / 'pyproject.toml').unlink()
+    (tmp_path / 'pydantic-deep.toml').write_text('model = "c:d"\n', encoding='utf-8-sig')
+    project = read_project(tmp_path)
+    assert project is not None
+    assert project.files[0].configuration.model == 'c:d'
+
+
 @pytest.mark.parametrize(
     ('name', 'content', 'problem'),
     [
