@@ -276,7 +276,7 @@ def read_cases(directory: str | Path) -> list[TurnCase]:
 
 def _load(path: Path) -> dict[str, Any]:
     try:
-        value: object = json.loads(path.read_text('utf-8'))
+        value: object = json.loads(path.read_text('utf-8-sig'))
     except (OSError, ValueError) as error:
         raise CaseFormatError(path, str(error)) from error
     document = cast('dict[str, Any]', value) if isinstance(value, dict) else {}

@@ -145,6 +145,12 @@ def test_case_that_cannot_be_read_is_named(text: str, said: str, tmp_path: Path)
     assert said in str(raised.value)
 
 
+def test_byte_order_mark_is_ignored(tmp_path: Path):
+    """Editors on Windows begin files with one, which JSON does not allow."""
+    (tmp_path / 'case.json').write_text('{"format_version": 1, "prompt": "Hi"}', encoding='utf-8-sig')
+    assert read_case(tmp_path).prompt == 'Hi'
+
+
 def test_recording_that_cannot_be_read_is_named(tmp_path: Path):
     folder = handwritten(tmp_path / 'x')
     (folder / 'recording.json').write_text('{"format_version": 1}')

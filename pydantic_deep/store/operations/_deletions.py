@@ -1,7 +1,7 @@
 """Operations that delete versions. Children retain the id of their parent and lose the edge to it.
 
-A version is locked before anything that refers to it is read: commits lock the versions to which they refer, too. All
-versions are locked before anything is changed, as commits do: a head that is moved first would be locked in another order.
+A version is locked before anything that refers to it is read: commits lock the versions to which they refer, too. Like a
+commit, a deletion locks all versions before the head of their conversation. In another order, the two would deadlock.
 """
 
 # ruff: noqa: S608 - names of tables and columns are ours; every value is bound
@@ -57,7 +57,7 @@ def _lock(id: str) -> Operation[int]:
 
 
 def _lock_parent(number: int, rows: Collection[int]) -> Operation[int | None]:
-    """Lock and return the parent of a version, unless something else than the rows to be deleted needs it."""
+    """Lock the parent of a version, and return it unless a version other than `rows`, or a run, descends from it."""
     parents = yield Statement(f'SELECT parent FROM edge WHERE child = ?1 AND kind = {PARENT}', (number,))
     if not parents or parents[0][0] is None:
         return None
@@ -72,7 +72,7 @@ def _lock_parent(number: int, rows: Collection[int]) -> Operation[int | None]:
 
 
 def _with_steps(number: int, rows: Collection[int]) -> Operation[list[int]]:
-    """Return a version, and the steps of its turn from which no version descends that is not to be deleted."""
+    """Return a version and the steps of its turn, without steps that have descendants other than these and `rows`."""
     steps = yield from _steps_of(number)
     edges = yield from select_in('SELECT parent, child FROM edge WHERE parent IN ({})', steps)
     preserved = {parent for parent, child in edges if child != number and child not in steps and child not in rows}

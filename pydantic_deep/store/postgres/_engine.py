@@ -80,7 +80,7 @@ but one continue.
 """
 
 _MAX_SHARED_ATTEMPTS: Final = 3
-"""Maximum number of attempts of a write beside others, with which it could lose each time. Later ones run alone."""
+"""Number of attempts of a write beside other writes. Later ones run alone, because it could conflict each time."""
 
 _MAX_DELAY_MS: Final = 20
 """Maximum random delay before the second attempt; that of later ones grows with their number."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncGenerator, Callable
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import pytest
 
@@ -16,32 +16,34 @@ from pydantic_deep.store.memory import MemoryEngine
 T = TypeVar('T')
 
 
+def recorded(operation: Operation[T], texts: list[str]) -> Operation[T]:
+    """Run an operation, and append the text of each of its statements to a list."""
+    statement = next(operation)
+    while True:
+        texts.append(statement.sql)
+        rows: list[Row] = yield statement
+        try:
+            statement = operation.send(rows)
+        except StopIteration as stop:
+            return stop.value
+
+
 class CountedEngine(MemoryEngine):
     """In-memory engine that counts statements."""
 
-    statements = 0
+    texts: ClassVar[list[str]] = []
 
     async def write(self, operation: Callable[[], Operation[T]]) -> T:
-        return await super().write(lambda: self._counted(operation))
+        return await super().write(lambda: recorded(operation(), self.texts))
 
     async def read(self, operation: Callable[[], Operation[T]]) -> T:
-        return await super().read(lambda: self._counted(operation))
-
-    def _counted(self, operation: Callable[[], Operation[T]]) -> Operation[T]:
-        inner = operation()
-        statement: Statement = next(inner)
-        while True:
-            type(self).statements += 1
-            rows: list[Row] = yield statement
-            try:
-                statement = inner.send(rows)
-            except StopIteration as stop:
-                return stop.value
+        return await super().read(lambda: recorded(operation(), self.texts))
 
     @classmethod
     def take(cls) -> int:
         """Return the number of statements since the last call."""
-        count, cls.statements = cls.statements, 0
+        count = len(cls.texts)
+        cls.texts.clear()
         return count
 
 
@@ -67,9 +69,9 @@ def interposed(operation: Operation[T], before: str, other: Operation[object], *
 
     Args:
         operation: The operation to run.
-        before: The text.
-        other: The other operation.
-        skipped: Number of statements with the text that come before.
+        before: A part of the statement.
+        other: The operation of the other write.
+        skipped: Number of earlier statements that contain the text.
     """
     statement, done = next(operation), False
     while True:

@@ -28,7 +28,7 @@ from pydantic_deep.store.operations._commits import commit
 from pydantic_deep.store.operations._deletions import delete, delete_line
 from pydantic_deep.store.sql._commit_rows import prepare
 from pydantic_deep_backends.snapshots import FileVersion, Tree
-from tests.store.operations.conftest import interposed, statements
+from tests.store.operations.conftest import interposed, recorded, statements
 
 pytestmark = pytest.mark.anyio
 
@@ -436,17 +436,7 @@ async def test_deletion_of_a_line_locks_all_versions_before_it_changes_anything(
     )
     texts: list[str] = []
 
-    def watched(operation: Operation[int]) -> Operation[int]:
-        statement = next(operation)
-        while True:
-            texts.append(statement.sql)
-            rows = yield statement
-            try:
-                statement = operation.send(rows)
-            except StopIteration as stop:
-                return stop.value
-
-    assert await store.engine.write(lambda: watched(delete_line(versions[-1].id))) == 4
+    assert await store.engine.write(lambda: recorded(delete_line(versions[-1].id), texts)) == 4
     is_change = [not text.startswith(('SELECT', 'WITH')) for text in texts]
     is_lock = [text.endswith('FOR UPDATE */') for text in texts]
     is_lock_of_versions = [is_lock[n] and 'FROM conversation' not in text for n, text in enumerate(texts)]

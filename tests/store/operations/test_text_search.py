@@ -40,9 +40,9 @@ async def test_prompts_and_answers_are_found_in_any_case_by_one_statement(store:
     }
     found: dict[str, set[str]] = {}
     for text in ('tea', '"ASSAM"', 'STRASSE\nIST', 'ada', 'wrote', 'image/png', 'rhubarb', 'user-prompt'):
-        CountedEngine.statements = 0
+        CountedEngine.take()
         found[text] = await store.conversations_with(text, ids.values())
-        assert CountedEngine.statements == 1
+        assert CountedEngine.take() == 1
     names = {text: {name for name, id in ids.items() if id in matching} for text, matching in found.items()}
     assert names == {
         'tea': {'tea'},
@@ -84,9 +84,9 @@ async def test_only_the_given_conversations_are_searched(store: SqlStore) -> Non
     """Those of other owners are not read; without conversations, nothing is."""
     ada, bob = await advance(store, 'tea', 'x'), await advance(store, 'tea', 'x')
     assert await store.conversations_with('tea', [ada]) == {ada}
-    CountedEngine.statements = 0
+    CountedEngine.take()
     assert await store.conversations_with('tea', []) == set()
-    assert CountedEngine.statements == 0
+    assert CountedEngine.take() == 0
     assert await store.conversations_with('tea', [bob, 'f' * 32]) == {bob}
 
 
@@ -99,9 +99,9 @@ async def test_long_conversations_are_read_in_pages(store: SqlStore, monkeypatch
     await first.advance('Three')  # a second branch
     for text in ('one', 'two', 'three', '3'):
         assert await store.conversations_with(text, [first.conversation_id]) == {first.conversation_id}
-    CountedEngine.statements = 0
+    CountedEngine.take()
     assert await store.conversations_with('four', [first.conversation_id]) == set()
-    assert CountedEngine.statements == 4  # six messages, and the end
+    assert CountedEngine.take() == 4  # six messages, and the end
 
 
 async def test_damaged_message_is_an_error_with_its_id(store: SqlStore) -> None:
