@@ -7,6 +7,7 @@ wait for each other first, so that all of them stream concurrently.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import resource
 import socket
@@ -64,7 +65,7 @@ async def main(directory: Path, streams: int) -> None:
         key = await create_api_key(store, name='bench', scopes=['admin'])
         with socket.create_server(('127.0.0.1', 0), backlog=streams + 10) as listener:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
-            server = uvicorn.Server(uvicorn.Config(app, log_level='warning', backlog=streams + 10))
+            server = uvicorn.Server(uvicorn.Config(app, http='h11', log_level='warning', backlog=streams + 10))
             print(json.dumps({'port': listener.getsockname()[1], 'key': key}), flush=True)
             async with asyncio.TaskGroup() as group:
                 group.create_task(server.serve(sockets=[listener]))
@@ -79,4 +80,5 @@ def _used() -> dict[str, float]:
 
 
 if __name__ == '__main__':
+    gc.set_threshold(20_000)  # like the command `serve`, as is `h11`
     asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2])))

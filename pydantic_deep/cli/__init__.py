@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 
 __all__ = ('main',)
 
+_GC_THRESHOLD = 20_000
+"""How many more objects than before start a garbage collection. Python's default is 700 to 2,000.
+
+A server with 500 turns has so many objects that collections took 40% of its CPU with 700, and 5% with this number.
+"""
+
 
 def main(argv: Sequence[str] | None = None, *, models: Mapping[str, Model] | None = None) -> int:
     """Run the command line and return its exit code.
@@ -56,5 +62,6 @@ def main(argv: Sequence[str] | None = None, *, models: Mapping[str, Model] | Non
         return 130
     if argv is None:
         gc.freeze()  # imported modules are never garbage; searching them takes a quarter of the CPU of a short command
+        gc.set_threshold(_GC_THRESHOLD)
         gc.enable()
     return run_app(sys.argv[1:] if argv is None else argv, models or {})

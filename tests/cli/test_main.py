@@ -75,15 +75,18 @@ def test_main_returns_130_on_an_interrupt_outside_a_turn(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize('is_program', [True, False])
-def test_garbage_is_not_searched_in_imported_modules_of_the_program(
+def test_garbage_is_searched_rarely_and_not_in_imported_modules_of_the_program(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_program: bool
 ) -> None:
-    """The objects of another program, which calls `main` with arguments, stay as they are."""
+    """The objects of another program, which calls `main` with arguments, stay as they are, and so does its threshold."""
     frozen: list[bool] = []
+    thresholds: list[int] = []
     monkeypatch.setattr('gc.freeze', lambda: frozen.append(gc.isenabled()))
+    monkeypatch.setattr('gc.set_threshold', thresholds.append)
     monkeypatch.setattr(sys, 'argv', ['pydantic-deep', '--version'])
     assert main(None if is_program else ['--version']) == 0
     assert frozen == [False] * is_program
+    assert thresholds == [20_000] * is_program
     assert gc.isenabled()
 
 
