@@ -48,7 +48,8 @@ class McpServers(AbstractCapability[object]):
 
     The servers start with a run and stop after it, or live as long as `async with agent:`. All users of the agent share
     them. A server that cannot start costs only its own tools: the model is informed, the reason is logged, and the next
-    run tries again. If it stops in a call, this call fails, and the next call starts it again.
+    run tries again, or the next one after five minutes if the server did not answer within `start_timeout_seconds`. If
+    it stops in a call, this call fails, and the next call starts it again.
 
     If the definitions of the tools are larger than `direct_chars`, the model finds them by search.
 
@@ -134,9 +135,11 @@ class McpServers(AbstractCapability[object]):
             check_can_pause(ctx, 'McpServers')
 
     async def status(self) -> list[McpServerStatus]:
-        """Return the state of each server, after connecting to it if necessary."""
+        """Return the state of each server, after connecting to it if necessary, also if it did not answer before."""
         from pydantic_ai.models.test import TestModel  # a context needs a model, which nothing calls
 
+        for connection in self._connections:
+            connection.forget_silence()
         ctx = RunContext[Any](deps=None, model=TestModel(), usage=RunUsage())
         async with cast('AbstractAsyncContextManager[object]', RunToolset(self._toolset, self._toolset)):
             tools = (await self._toolset.get_tools(ctx)).values()

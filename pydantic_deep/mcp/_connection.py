@@ -8,6 +8,7 @@ import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from tempfile import TemporaryFile
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar, cast
 
 import anyio
@@ -40,6 +41,9 @@ _HTTP_SECONDS: Final = 30.0
 
 _HTTP_READ_SECONDS: Final = 300.0
 """How long a response over HTTP may be silent if calls and questions have shorter limits, as in the MCP SDK."""
+
+RETRY_SECONDS: Final = 300.0
+"""How long runs do without a server that did not answer when it was started, instead of waiting for it again."""
 
 NOT_STARTED: Final = 'not started'
 """The error of a server that nobody uses."""
@@ -92,6 +96,8 @@ class Connection:
         self._toolset: MCPToolset[Any] | None = None
         self._log: TextIO | None = None
         self._users = 0
+        self._silent_until = 0.0
+        """When a server may be started again that did not answer, on the clock `monotonic`."""
         self._lock = anyio.Lock()
         self._calls = OpenCalls()
         self._held: dict[str, OpenCall] = {}
@@ -119,10 +125,14 @@ class Connection:
                 await self._close_unused()
 
     async def reopen(self) -> None:
-        """Connect again if a connection has users and was lost."""
+        """Connect again if a connection has users and was lost, unless the server did not answer a short time ago."""
         async with self._lock:
-            if self._users and self._toolset is None:
+            if self._users and self._toolset is None and monotonic() >= self._silent_until:
                 await self._open()
+
+    def forget_silence(self) -> None:
+        """Let the next user start the server, even if it did not answer a short time ago."""
+        self._silent_until = 0.0
 
     async def list_tools(self, ctx: RunContext[Any]) -> Mapping[str, ToolsetTool[Any]]:
         """Return the tools by their names at the server. Without a connection, they are those that were listed last."""
@@ -237,12 +247,15 @@ class Connection:
         """Connect, and list the resources."""
         self._log = cast('TextIO', TemporaryFile('w+', encoding='utf-8', errors='replace'))  # noqa: SIM115 - closed below
         opening = CALL.set(None)  # tasks of the connection would ask for the call that opens it as long as they run
+        started = monotonic()
         try:
             toolset = _create_toolset(self.name, self._server, self._timeouts, self._log, self._calls)
             await toolset.__aenter__()
             self._toolset = toolset
             self.resources = await _list_resources(toolset)
         except Exception as error:  # noqa: BLE001 - of the transport, which may raise anything
+            if monotonic() >= started + min(self._timeouts.start, _HTTP_SECONDS):
+                self._silent_until = monotonic() + RETRY_SECONDS
             await self._close(error)
         except BaseException:
             with anyio.CancelScope(shield=True):

@@ -6,6 +6,7 @@ import json
 import re
 import socket
 import sys
+import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -202,6 +203,32 @@ async def test_server_that_cannot_start_costs_only_its_own_tools(make_server: Ma
     assert 'These MCP servers are not running, so their tools are missing: broken.' in (
         model.requests[0].instructions or ''
     )
+
+
+async def test_silent_server_is_tried_again_after_five_minutes(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs do without a server that did not answer when it was started. `status` tries it at once."""
+    now = 1_000.0
+    monkeypatch.setattr('pydantic_deep.mcp._connection.monotonic', lambda: now + time.monotonic())
+    silent = McpServer(command=sys.executable, args=('-c', 'import sys; sys.stdin.read()'))
+    servers = McpServers(servers={'silent': silent}, start_timeout_seconds=0.2)
+
+    def attempts() -> int:
+        return sum("The MCP server 'silent' is not running" in message for message in caplog.messages)
+
+    for _ in range(2):
+        _, model = await run(servers, 'done')
+        assert 'their tools are missing: silent.' in (model.requests[0].instructions or '')
+    assert attempts() == 1
+    now += 299
+    await run(servers, 'done')
+    assert attempts() == 1
+    now += 2
+    await run(servers, 'done')
+    assert attempts() == 2
+    (status,) = await servers.status()
+    assert (status.error is not None, attempts()) == (True, 3)
 
 
 async def test_server_that_exits_at_once_has_a_reason() -> None:
