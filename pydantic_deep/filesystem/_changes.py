@@ -68,7 +68,7 @@ def decide_edit(old: str, new: str, *, replace_all: bool) -> Callable[[Place, by
         except NotTextError:
             raise ToolFailed(f'{place.shown} is not text: {kind_of(place, before)}. Nothing was changed.') from None
         except NoMatchError:
-            raise ModelRetry(f'old_string is not in {place.shown}. {_explain(before, old)}') from None
+            raise ModelRetry(f'old_string is not in {place.shown}. {_explain(before, old, new)}') from None
         except SeveralMatchesError as error:
             raise ModelRetry(_several(place, error)) from None
         except ReplacementError:
@@ -110,11 +110,11 @@ def _replacement(place: Place, argument: str) -> str:
     )
 
 
-def _explain(before: bytes, old: str) -> str:
+def _explain(before: bytes, old: str, new: str) -> str:
     text = _text_of(before)
     if text.broken and '\ufffd' in old:
         return 'Each \ufffd is a broken byte, which cannot be matched. Edit the text around it.'
-    return explain_no_match(text.shown, old)
+    return explain_no_match(text.shown, old, new)
 
 
 def _several(place: Place, error: SeveralMatchesError) -> str:

@@ -23,12 +23,13 @@ _QUOTES = str.maketrans(dict.fromkeys('"`’‘“”', "'"))
 _WORD = re.compile(r'\w{3,}')
 
 
-def explain_no_match(text: str, old: str) -> str:
+def explain_no_match(text: str, old: str, new: str) -> str:
     """Return an explanation why `old` does not occur in `text`, with advice.
 
     Args:
         text: The text of the file.
         old: The text that was searched for.
+        new: The text that was to replace it. Where it occurs once, the edit may have been made before.
     """
     text = text[:MAX_TEXT_CHARS].replace('\r\n', '\n')
     old = old.replace('\r\n', '\n')
@@ -41,6 +42,9 @@ def explain_no_match(text: str, old: str) -> str:
     requoted = text.translate(_QUOTES).find(old.translate(_QUOTES))
     if requoted >= 0:
         return f'Only its quotes differ from {_quote(text, requoted)}. Copy it exactly.'
+    replaced = _find_once(text, new.replace('\r\n', '\n'))
+    if replaced is not None:
+        return f'new_string already is, in {_quote(text, replaced)}. If it is missing elsewhere, read the file and copy exactly.'
     closest = _closest_line(text, old)
     if closest is not None:
         return f'The closest is {_quote(text, closest)}. Read the file and copy exactly.'
@@ -59,6 +63,12 @@ def _find_but_for_whitespace(text: str, old: str) -> int | None:
         return None
     words = re.finditer(r'\S+', text)
     return next(islice(words, joined.count(' ', 0, at), None)).start()
+
+
+def _find_once(text: str, wanted: str) -> int | None:
+    """Return the position of the only occurrence of a text with letters or digits; `None` otherwise."""
+    at = text.find(wanted)
+    return at if at >= 0 and re.search(r'\w', wanted) and text.find(wanted, at + 1) < 0 else None
 
 
 def _closest_line(text: str, old: str) -> int | None:

@@ -132,7 +132,7 @@ async def test_replacement_character_neither_matches_nor_replaces_an_undecodable
     assert results == snapshot(
         [
             'retried: old_string is not in /a.log. Each � is a broken byte, which cannot be matched. Edit the text around it.',
-            'retried: old_string is not in /a.log. Nothing in the file is like it. Read the file and copy exactly.',
+            "retried: old_string is not in /a.log. new_string already is, in line 1: 'Größe, naïve café'. If it is missing elsewhere, read the file and copy exactly.",
             'retried: new_string has �, which in /a.log stands for broken bytes. Nothing was changed. Edit the text around them with edit_file.',
             "retried: /a.log is utf-8, which has no '\\udce9'. Nothing was changed. Use other characters, or replace the whole file with write_file, which then makes it UTF-8.",
             """\

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from inline_snapshot import snapshot
 
-from pydantic_deep.filesystem._match_failures import MAX_CANDIDATES, explain_no_match
+from pydantic_deep.filesystem import _match_failures
+from pydantic_deep.filesystem._match_failures import MAX_CANDIDATES
+
+NEW = 'a text that is not in the file'
 
 CODE = 'def area(width, height):\n    return width * height\n\n\nprint(area(2, 3))\n'
+
+
+def explain_no_match(text: str, old: str, new: str = NEW) -> str:
+    return _match_failures.explain_no_match(text, old, new)
 
 
 def test_line_numbers_of_read_file_are_recognized() -> None:
@@ -34,6 +41,19 @@ def test_closest_line_is_shown() -> None:
     assert explain_no_match(CODE, 'def area(width, heigth):') == snapshot(
         "The closest is line 1: 'def area(width, height):'. Read the file and copy exactly."
     )
+
+
+def test_edit_that_was_made_before_is_reported() -> None:
+    """A model that repeats an edit learns that the file has the new text, instead of searching for the old one."""
+    made = (
+        "new_string already is, in line 2: 'DEBUG = False'. If it is missing elsewhere, read the file and copy exactly."
+    )
+    assert explain_no_match('A = 1\r\nDEBUG = False\r\n', 'DEBUG = True', 'DEBUG = False') == made
+    assert explain_no_match('A = 1\nDEBUG = False\n', 'DEBUG = True\r\n', 'DEBUG = False\r\n') == made
+    assert 'Nothing in the file' in explain_no_match('Hi and Hi', 'Hello', 'Hi')
+    assert 'Nothing in the file' in explain_no_match('f()', 'g', ')')
+    assert 'Nothing in the file' in explain_no_match('f()', 'g', '')
+    assert 'Only its whitespace' in explain_no_match('a = 1\nb = 2\n', 'a  = 1', 'b = 2')
 
 
 def test_text_without_similar_lines_is_reported() -> None:
