@@ -43,9 +43,9 @@ def explain_no_match(text: str, old: str, new: str) -> str:
     if requoted >= 0:
         return f'Only its quotes differ from {_quote(text, requoted)}. Copy it exactly.'
     replaced = _find_once(text, new.replace('\r\n', '\n'))
-    if replaced is not None:
-        return f'new_string already is, in {_quote(text, replaced)}. If it is missing elsewhere, read the file and copy exactly.'
     closest = _closest_line(text, old)
+    if replaced is not None and (closest is None or _line(text, closest).strip() == _line(text, replaced).strip()):
+        return f'new_string already is, in {_quote(text, replaced)}. If it is missing elsewhere, read the file and copy exactly.'
     if closest is not None:
         return f'The closest is {_quote(text, closest)}. Read the file and copy exactly.'
     return 'Nothing in the file is like it. Read the file and copy exactly.'
@@ -66,9 +66,10 @@ def _find_but_for_whitespace(text: str, old: str) -> int | None:
 
 
 def _find_once(text: str, wanted: str) -> int | None:
-    """Return the position of the only occurrence of a text with letters or digits; `None` otherwise."""
+    """Return the position of the first letter or digit of a text that occurs once; `None` otherwise."""
+    word = re.search(r'\w', wanted)
     at = text.find(wanted)
-    return at if at >= 0 and re.search(r'\w', wanted) and text.find(wanted, at + 1) < 0 else None
+    return at + word.start() if word and at >= 0 and text.find(wanted, at + 1) < 0 else None
 
 
 def _closest_line(text: str, old: str) -> int | None:
@@ -90,8 +91,12 @@ def _closest_line(text: str, old: str) -> int | None:
 
 def _quote(text: str, at: int) -> str:
     """Return the line at a position, with its number."""
-    begin = text.rfind('\n', 0, at) + 1
-    end = text.find('\n', at)
-    line = text[begin : end if end >= 0 else len(text)]
+    line = _line(text, at)
     shown = line[:MAX_SHOWN_CHARS] + ('…' if len(line) > MAX_SHOWN_CHARS else '')
     return f'line {text.count(chr(10), 0, at) + 1:,}: {shown!r}'
+
+
+def _line(text: str, at: int) -> str:
+    begin = text.rfind('\n', 0, at) + 1
+    end = text.find('\n', at)
+    return text[begin : end if end >= 0 else len(text)]

@@ -74,7 +74,7 @@ class McpServers(AbstractCapability[object]):
     direct_chars: int = DIRECT_CHARS
     """Maximum size of the definitions of all tools in characters. Larger ones are deferred behind a tool search."""
     start_timeout_seconds: float = START_TIMEOUT_SECONDS
-    """How long to wait for the start of a server."""
+    """How long to wait for the start of a server, and for its lists of tools and resources."""
     call_timeout_seconds: float = CALL_TIMEOUT_SECONDS
     """How long to wait for the result of a call. The time until a person answers a question does not count."""
     question_seconds: float = QUESTION_SECONDS

@@ -54,7 +54,7 @@ class Timeouts:
     """Limits in seconds."""
 
     start: float
-    """For the start of a server."""
+    """For the start of a server, and for each of its lists of tools and resources."""
     call: float
     """For the result of one call."""
     question: float
@@ -139,7 +139,7 @@ class Connection:
         toolset = self._toolset
         if toolset is not None:
             try:
-                self.tools = await toolset.get_tools(ctx)
+                self.tools = await self._in_time(toolset.get_tools(ctx))
             except Exception as error:  # noqa: BLE001 - of the transport, which may raise anything
                 await self._lose(toolset, error)
         return self.tools
@@ -252,7 +252,7 @@ class Connection:
             toolset = _create_toolset(self.name, self._server, self._timeouts, self._log, self._calls)
             await toolset.__aenter__()
             self._toolset = toolset
-            self.resources = await _list_resources(toolset)
+            self.resources = await self._in_time(_list_resources(toolset))
         except Exception as error:  # noqa: BLE001 - of the transport, which may raise anything
             if monotonic() >= started + min(self._timeouts.start, _HTTP_SECONDS):
                 self._silent_until = monotonic() + RETRY_SECONDS
@@ -265,6 +265,17 @@ class Connection:
             self.error = None
         finally:
             CALL.reset(opening)
+
+    async def _in_time(self, answer: Awaitable[T]) -> T:
+        """Return the answer to a request that each run waits for.
+
+        Raises:
+            TimeoutError: There was none within the time for the start of a server.
+        """
+        with anyio.move_on_after(self._timeouts.start):
+            return await answer
+        self._silent_until = monotonic() + RETRY_SECONDS
+        raise TimeoutError(f'no answer within {self._timeouts.start:g} seconds')
 
     async def _close(self, cause: Exception | None = None) -> None:
         """Disconnect.

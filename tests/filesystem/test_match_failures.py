@@ -50,6 +50,8 @@ def test_edit_that_was_made_before_is_reported() -> None:
     )
     assert explain_no_match('A = 1\r\nDEBUG = False\r\n', 'DEBUG = True', 'DEBUG = False') == made
     assert explain_no_match('A = 1\nDEBUG = False\n', 'DEBUG = True\r\n', 'DEBUG = False\r\n') == made
+    assert explain_no_match('A = 1\nDEBUG = False\n', 'zebra', '\nDEBUG') == made
+    assert 'closest is line 1' in explain_no_match('value = 10\nport = 5\n', 'value = 11', '5')
     assert 'Nothing in the file' in explain_no_match('Hi and Hi', 'Hello', 'Hi')
     assert 'Nothing in the file' in explain_no_match('f()', 'g', ')')
     assert 'Nothing in the file' in explain_no_match('f()', 'g', '')

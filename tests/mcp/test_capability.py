@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -31,7 +32,7 @@ from pydantic_deep import (
     create_deep_agent,
     pending_approvals,
 )
-from pydantic_deep.mcp import McpConfigError, McpServer, McpServers, McpServerStatus, McpToolStatus
+from pydantic_deep.mcp import McpConfigError, McpServer, McpServers, McpServerStatus, McpToolStatus, _connection
 from pydantic_deep.subagents import Subagent
 from pydantic_deep.testing import Answer, ScriptedModel, SeenRequest, Step, call
 from tests.store.ports import free_port
@@ -229,6 +230,29 @@ async def test_silent_server_is_tried_again_after_five_minutes(
     assert attempts() == 2
     (status,) = await servers.status()
     assert (status.error is not None, attempts()) == (True, 3)
+
+
+@pytest.mark.parametrize('request_name', ['list_resources', 'list_tools'])
+async def test_server_that_lists_nothing_is_silent_too(
+    make_server: MakeServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, request_name: str
+) -> None:
+    """A server that starts and then does not answer is waited for once, as long as for the start of a server."""
+    create_toolset = _connection._create_toolset  # pyright: ignore[reportPrivateUsage]
+
+    def create(name: str, server: McpServer, timeouts: _connection.Timeouts, *rest: Any) -> Any:
+        return create_toolset(name, server, replace(timeouts, start=60), *rest)
+
+    async def hang(client: object) -> None:
+        await anyio.sleep_forever()
+
+    monkeypatch.setattr(_connection, '_create_toolset', create)
+    monkeypatch.setattr(f'fastmcp.Client.{request_name}', hang)
+    without_resources = {'NO_RESOURCES': '1'} if request_name == 'list_tools' else {}
+    servers = McpServers(servers={'shop': make_server(**without_resources)}, start_timeout_seconds=0.05)
+    for _ in range(2):
+        _, model = await run(servers, 'done')
+        assert 'their tools are missing: shop.' in (model.requests[0].instructions or '')
+    assert caplog.messages.count("The MCP server 'shop' is not running: no answer within 0.05 seconds") == 1
 
 
 async def test_server_that_exits_at_once_has_a_reason() -> None:
