@@ -329,6 +329,7 @@ export async function resend(prompt: string, baseId: string | null): Promise<voi
   const wasSent = id !== null && !isSending && !isRunning.value && await guarded(async () => {
     const head = open.value?.details.head;
     const moves = baseId !== null && head && baseId !== head;
+    toast.value = null;
     if (moves) await server.post(`conversations/${id}/head`, { version: baseId, expected: head });
     let isSent = false;
     try {
@@ -412,6 +413,7 @@ export const moveHead = guarded(async (version: string, text: string) => {
   const from = open.value?.details.head;
   const id = currentId();
   if (!from || id === null) return;
+  toast.value = null; // nobody shall undo what happened before while the head moves
   await server.post(`conversations/${id}/head`, { version, expected: from });
   leave();
   await refresh();
@@ -435,6 +437,7 @@ export type Choices = Record<string, 'ours' | 'theirs'>;
 export const merge = guarded(async (other: Version, choices: Choices): Promise<{ path: string; kind: string }[]> => {
   const before = open.value!.details.head!;
   const id = currentId()!;
+  toast.value = null;
   try {
     const merged = await server.post<Version>(`versions/${before}/merge`, { other: other.id, choices });
     await refresh();

@@ -894,6 +894,7 @@ async def test_page_contains_no_invisible_characters(
 
     async def say(*told: Any) -> None:
         script.next = list(told)
+        await expect(page.locator('#graph')).to_have_count(0)  # turns are counted where they are shown
         before = await seen.turns.count()
         await page.evaluate(
             """(text) => {

@@ -16,7 +16,7 @@ from pydantic_deep.server import AnyAgent
 from pydantic_deep.store import VersionFilter
 from pydantic_deep.testing import ScriptedModel, call
 from tests.server.conftest import Gate, Served
-from tests.server.static.conftest import OpenPage, Seen, page_marks
+from tests.server.static.conftest import Held, OpenPage, Seen, page_marks
 
 pytestmark = page_marks
 
@@ -125,6 +125,23 @@ async def test_next_turn_ends_the_offer_to_undo(open_page: OpenPage):
     await seen.page.click('text=Dialogue')
     await seen.say('write three', until='Done.')
     await expect(seen.page.locator('.toast')).to_have_count(0)
+
+
+@pytest.mark.parametrize(('act', 'path'), [('Rewind to here', 'head'), ('Merge into current', 'merge')])
+async def test_undo_is_not_offered_while_the_head_moves(open_page: OpenPage, act: str, path: str):
+    """A click on the offer to undo a branch, meant for the merge, would undo the branch."""
+    seen = await with_two_turns(open_page)
+    await branch(seen, 1, 'write aside')
+    await choose(seen, 1)
+    await expect(seen.page.locator('#toast')).to_contain_text('Sent on a new branch.')
+    held = Held()
+    await seen.page.route(f'**/{path}', held)
+    await seen.page.click(f'text={act}')
+    await held.arrived.wait()
+    await expect(seen.page.locator('.toast')).to_have_count(0)
+    held.released.set()
+    await seen.page.unroute_all(behavior='wait')
+    await expect(seen.page.locator('#toast button:has-text("Undo")')).to_be_visible()
 
 
 @pytest.mark.parametrize('width', [1280, 390])
