@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from pydantic_ai import AgentToolset, ModelRequestContext, RunContext, ToolDefinition, ToolReturn
-from pydantic_ai.capabilities import AbstractCapability, ValidatedToolArgs
+from pydantic_ai.capabilities import ValidatedToolArgs
 from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import ModelMessage, ToolCallPart, UserPromptPart
 from pydantic_ai.workspaces import WorkspaceError
@@ -18,6 +18,7 @@ from pydantic_deep._messages.half_characters import join_halves
 from pydantic_deep._messages.headings import FILES_HEADING, UPLOADS_HEADING
 from pydantic_deep._messages.iterators import drained
 from pydantic_deep._messages.notice import Notice, first_requests, last_noticed
+from pydantic_deep._messages.notice_order import SendsNotices
 from pydantic_deep._messages.summary_metadata import CarriedOver
 from pydantic_deep._toolsets.parallel_calls import has_parallel_calls
 from pydantic_deep._toolsets.run_toolset import RunToolset
@@ -57,7 +58,7 @@ The same limit applies to both, as both cost the same and are read back in the s
 
 
 @dataclass(kw_only=True)
-class Filesystem(AbstractCapability[object]):
+class Filesystem(SendsNotices):
     """Tools that read, search and change files: `Agent(model, capabilities=[Filesystem()])`.
 
     The files are those of `backend`, otherwise of `deps.backend`, otherwise of the run's workspace. A workspace does

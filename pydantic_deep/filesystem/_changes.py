@@ -58,7 +58,9 @@ def decide_edit(old: str, new: str, *, replace_all: bool) -> Callable[[Place, by
         ModelRetry: The arguments cannot change any file.
     """
     if not old:
-        raise ModelRetry('old_string is empty. Copy the text to replace from the file, or use write_file.')
+        raise ModelRetry(
+            'old_string is empty. Copy text from the file, and repeat it in new_string to add to it. For an empty file, use write_file.'
+        )
     if is_same(old, new):
         raise ModelRetry('old_string and new_string are the same, so nothing would change.')
 

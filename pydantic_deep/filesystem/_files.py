@@ -9,7 +9,8 @@ lost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import NoReturn, TypeVar
@@ -26,6 +27,7 @@ from pydantic_deep_backends.protocol import BackendProtocol, RefusesChanges, Sup
 from pydantic_deep_backends.resolving import absolute_path
 from pydantic_deep_backends.snapshots import digest_of
 
+from ._listing import render_listing
 from ._render import render_size
 
 OFFLOAD = '/offload'
@@ -125,16 +127,13 @@ class Files:
             ToolFailed: The file does not exist or is too large.
             OSError: The file cannot be read.
         """
-        try:
+        async with self.naming_others(place):
             entry = await place.backend.stat(place.path)
             if not entry.is_dir and entry.size is not None and entry.size > MAX_READ_BYTES:
                 raise ToolFailed(
                     f'{place.shown} has {render_size(entry.size)}; at most {render_size(MAX_READ_BYTES)} can be read.'
                 )
             data = await place.backend.read_bytes(place.path)
-        except FileNotFoundError:
-            await self.refuse_missing(place)
-            raise
         self.run.digest_by_key[await self._key(place)] = digest_of(data)
         return data
 
@@ -220,11 +219,29 @@ class Files:
             ModelRetry: There are files with similar names.
             ToolFailed: There are none, or the path is a large result.
         """
-        await self.refuse_missing(place)
+        await self.refuse_missing(place, advice=' Create it with write_file, or name another.')
         raise ToolFailed(f'{place.shown} does not exist. Find it with ls or glob, or create it with write_file.')
 
-    async def refuse_missing(self, place: Place) -> None:
-        """Raise `ModelRetry` with similar names if there are any, and `ToolFailed` if the path is a large result."""
+    @asynccontextmanager
+    async def naming_others(self, place: Place) -> AsyncGenerator[None]:
+        """Convert the error of a missing file or directory like `refuse_missing`."""
+        try:
+            yield
+        except FileNotFoundError:
+            await self.refuse_missing(place)
+            raise
+
+    async def refuse_missing(self, place: Place, *, advice: str = '') -> None:
+        """Raise the error of a missing file or directory, unless nothing is known about its place.
+
+        Args:
+            place: The file or directory.
+            advice: The end of the error if no name is similar.
+
+        Raises:
+            ModelRetry: There are similar names.
+            ToolFailed: There are only others, or the path is a large result.
+        """
         if await self.run.offload.exists(place.path):
             raise ToolFailed(f'{place.shown} is the result of a tool, and read-only.')
         parent, _, name = place.path.rpartition('/')
@@ -237,6 +254,9 @@ class Files:
         if similar:
             named = ', '.join(display_path(f'{parent}/{similar_name}') for similar_name in similar)
             raise ModelRetry(f'{place.shown} does not exist. Similar: {named}')
+        names = render_listing(entries, without=(name,))
+        if names:
+            raise ToolFailed(f'{place.shown} does not exist. {display_path(parent or "/")} has {names}.{advice}')
 
     async def _key(self, place: Place) -> tuple[bool, str]:
         return place.is_offload, await place.backend.realpath(place.path)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from pydantic_deep_backends.paths import display_path
+from pydantic_deep_backends.paths import display_path, path_parts
 from pydantic_deep_backends.protocol import CommandResult
 from pydantic_deep_backends.search import GlobResult, GrepResult, SearchProblem
 
@@ -78,6 +78,21 @@ def render_glob(result: GlobResult, pattern: str) -> str:
 def at_any_depth(pattern: str) -> str:
     """Return a pattern for a name as a pattern for that name in any directory, and other patterns unchanged."""
     return pattern if '/' in pattern or pattern in ('', '**') else f'**/{pattern}'
+
+
+def below_directory(pattern: str, directory: str) -> str | None:
+    """Return the rest of a pattern that begins with the directory of the search, such as `*.md` of `docs/*.md` in
+    `/work/docs`; `None` if it does not.
+
+    Args:
+        pattern: The pattern.
+        directory: The absolute path of the directory.
+    """
+    wanted, names = path_parts(pattern), path_parts(directory)
+    for count in range(min(len(names), len(wanted) - 1), 0, -1):
+        if wanted[:count] == names[-count:]:
+            return '/'.join(wanted[count:])
+    return None
 
 
 def render_grep(result: GrepResult, mode: OutputMode, *, max_chars: int) -> str:

@@ -16,12 +16,21 @@ from pydantic_deep._spans import open_span
 from pydantic_deep._text.encodings import Text, guess_media_type, parse_text
 from pydantic_deep._toolsets.tool_schema import ToolSchema
 from pydantic_deep_backends.protocol import SupportsSearch
-from pydantic_deep_backends.search import GrepResult, glob_backend, grep_backend
+from pydantic_deep_backends.search import GlobResult, GrepResult, glob_backend, grep_backend
 
 from ._changes import at_lines, decide_edit, decide_write, kind_of, refuse_command
 from ._failures import tool_failures
 from ._files import Files, Place
-from ._render import at_any_depth, render_command, render_entries, render_glob, render_grep, render_size, render_timeout
+from ._render import (
+    at_any_depth,
+    below_directory,
+    render_command,
+    render_entries,
+    render_glob,
+    render_grep,
+    render_size,
+    render_timeout,
+)
 from ._types import OutputMode
 from ._window import OffsetError, parse_offset, render_window
 
@@ -48,7 +57,8 @@ async def ls(ctx: RunContext[Files], path: str = '.') -> str:
     """List a directory."""
     place = await _place(ctx, path, to_read=True)
     with tool_failures(place.path):
-        return render_entries(place.path, await place.backend.list_dir(place.path))
+        async with ctx.deps.naming_others(place):
+            return render_entries(place.path, await place.backend.list_dir(place.path))
 
 
 async def read_file(
@@ -111,9 +121,22 @@ async def glob(ctx: RunContext[Files], pattern: str, path: str = '.') -> str:
     """Find files by name, such as **/*.py."""
     place = await _place(ctx, path, to_read=True)
     with tool_failures(place.path):
+        async with ctx.deps.naming_others(place):
+            found = await search_names(place, pattern)
+    return render_glob(found, pattern)
+
+
+async def search_names(place: Place, pattern: str) -> GlobResult:
+    """Return the files below a directory that match a pattern, which may also begin with the directory itself."""
+
+    async def search(pattern: str) -> GlobResult:
         if isinstance(place.backend, SupportsSearch):
-            return render_glob(await place.backend.glob(pattern, place.path), pattern)
-        return render_glob(await glob_backend(place.backend, pattern, place.path), pattern)
+            return await place.backend.glob(pattern, place.path)
+        return await glob_backend(place.backend, pattern, place.path)
+
+    found = await search(pattern)
+    below = None if found.paths else below_directory(pattern, place.path)
+    return found if below is None else await search(below)
 
 
 async def grep(
@@ -126,16 +149,31 @@ async def grep(
     """Search lines by a regular expression, in files that match glob."""
     place = await _place(ctx, path, to_read=True)
     with tool_failures(place.path):
-        result = await search_lines(place, pattern, glob)
+        async with ctx.deps.naming_others(place):
+            result = await search_lines(place, pattern, glob)
     return render_grep(result, output_mode, max_chars=MAX_RESULT_CHARS)
 
 
 async def search_lines(place: Place, pattern: str, glob: str | None) -> GrepResult:
-    """Return the matching lines of the files below a directory. Links to files are followed."""
-    glob = None if glob is None else at_any_depth(glob)  # like ripgrep, and as models expect
-    if isinstance(place.backend, SupportsSearch):
-        return await place.backend.grep(pattern, place.path, glob=glob, limit=MAX_GREP_LINES)
-    return await grep_backend(place.backend, pattern, place.path, glob=glob, limit=MAX_GREP_LINES)
+    """Return the matching lines of the files below a directory. Links to files are followed.
+
+    Args:
+        place: The directory, or a file.
+        pattern: The regular expression.
+        glob: The pattern of the files: of names at any depth, or of paths, which may also begin with the directory
+            itself.
+    """
+
+    async def search(glob: str | None) -> GrepResult:
+        if isinstance(place.backend, SupportsSearch):
+            return await place.backend.grep(pattern, place.path, glob=glob, limit=MAX_GREP_LINES)
+        return await grep_backend(place.backend, pattern, place.path, glob=glob, limit=MAX_GREP_LINES)
+
+    if glob is None:
+        return await search(None)
+    found = await search(at_any_depth(glob))  # like ripgrep, and as models expect
+    below = None if found.files_searched else below_directory(glob, place.path)
+    return found if below is None else await search(below)
 
 
 async def execute(ctx: RunContext[Files], command: str, timeout_seconds: float = 120) -> ToolReturn[str]:

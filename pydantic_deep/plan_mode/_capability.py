@@ -16,6 +16,7 @@ from pydantic_ai.messages import ModelMessage, ToolCallPart, ToolReturn
 from pydantic_deep._messages.deferred_metadata import DELEGATES
 from pydantic_deep._messages.headings import PLAN_MODE_HEADING
 from pydantic_deep._messages.notice import Notice, first_requests
+from pydantic_deep._messages.notice_order import SendsNotices
 from pydantic_deep._messages.summary_metadata import CarriedOver
 from pydantic_deep._pause_check import check_can_pause
 from pydantic_deep._toolsets.tool_schema import ToolSchema
@@ -51,7 +52,7 @@ EMPTY: Final = 'A plan needs text. Nobody was asked.'
 
 
 @dataclass(kw_only=True)
-class PlanMode(AbstractCapability[object]):
+class PlanMode(SendsNotices):
     """Keep the agent from changing anything until a person accepts its plan.
 
     In plan mode the model can call tools that declare the effect `read`, `write_todos`, `task`, whose subagents are

@@ -9,13 +9,13 @@ from typing import Final, cast
 
 from anyio import to_thread
 from pydantic_ai import ModelRequestContext, RunContext
-from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import ModelMessage
 
 from pydantic_deep._checks import check_least, check_strings
 from pydantic_deep._messages.headings import PROJECT_HEADING
 from pydantic_deep._messages.notice import Notice, first_requests, last_noticed
+from pydantic_deep._messages.notice_order import SendsNotices
 from pydantic_deep._messages.summary_metadata import CarriedOver, carried_state
 from pydantic_deep.extensions import SupportsNoticeReplay, find_capabilities
 from pydantic_deep_backends import BackendProtocol
@@ -32,7 +32,7 @@ _ID: Final = 'project_context'
 
 
 @dataclass(kw_only=True)
-class ProjectContext(AbstractCapability[object]):
+class ProjectContext(SendsNotices):
     """Gives the model the instructions of a project: `Agent(model, capabilities=[ProjectContext()])`.
 
     They are in files named `AGENTS.md`, or `CLAUDE.md` where there is none, in the working directory of the run and in

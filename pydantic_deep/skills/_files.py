@@ -186,7 +186,7 @@ async def read_text(place: Place, skill: Skill, file: str) -> str:
         raise ModelRetry(str(error)) from error
     except BACKEND_FAILURES as error:
         files, _ = await list_files(place)
-        named = f'It has {", ".join(map(display_path, files[:MAX_FILES]))}.' if files else 'It has none.'
+        named = f'It has {", ".join(map(display_path, files[:MAX_FILES]))}.' if files else 'It has none: omit `file`.'
         raise ModelRetry(f'{shown} is not a readable file of the skill {skill.name!r}. {named}') from error
     text = parse_text(data) if data else None
     if data and text is None:

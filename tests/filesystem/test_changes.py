@@ -68,11 +68,11 @@ async def test_failed_edit_reports_the_reason_and_changes_nothing(play: Play) ->
         [
             'retried: old_string is not in /a.py. Nothing in the file is like it. Read the file and copy exactly.',
             'retried: old_string is in /a.py 2 times, at lines 1, 3. Add lines around it until it occurs once, or set replace_all.',
-            'retried: old_string is empty. Copy the text to replace from the file, or use write_file.',
+            'retried: old_string is empty. Copy text from the file, and repeat it in new_string to add to it. For an empty file, use write_file.',
             'retried: old_string and new_string are the same, so nothing would change.',
             'failed: /b.bin is not text: binary data. Nothing was changed.',
             'failed: /c.zip is not text: application/zip. Nothing was changed.',
-            'failed: /zebra does not exist. Find it with ls or glob, or create it with write_file.',
+            'failed: /zebra does not exist. / has a.py, b.bin, c.zip. Create it with write_file, or name another.',
             'retried: /d.py does not exist. Similar: /a.py',
             'retried: / is a directory. Use ls, or name a file.',
         ]

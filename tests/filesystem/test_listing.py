@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from pydantic_ai import Agent
-from pydantic_ai.messages import ModelRequest, SystemPromptPart, ToolReturnPart
+from pydantic_ai.messages import ModelRequest, ToolReturnPart, UserPromptPart
 
 from pydantic_deep import DeepAgentDeps, Subagent, VersionedAgent, create_deep_agent
 from pydantic_deep.filesystem import Filesystem
 from pydantic_deep.store import open_store
 from pydantic_deep.testing import ScriptedModel, SeenRequest, call
 from pydantic_deep_backends import BackendProtocol, FileEntry, LocalBackend, StateBackend
+from tests._messages.notices import notices_in
 
 pytestmark = pytest.mark.anyio
 
 
 def notices(request: SeenRequest) -> list[str]:
-    return [
-        part.content
-        for message in request.messages
-        for part in message.parts
-        if isinstance(part, SystemPromptPart) and part.content.startswith('Files:\n')
-    ]
+    return [text for text in notices_in(request) if text.startswith('Files:\n')]
 
 
 async def notices_for(backend: BackendProtocol) -> list[str]:
@@ -87,7 +84,7 @@ async def test_a_notice_is_sent_once_per_change_and_preserves_the_prefix() -> No
         [one, two],
         [one, two, three],
     ]
-    for before, after in zip(model.requests, model.requests[1:], strict=False):
+    for before, after in pairwise(model.requests):
         assert [message.parts for message in after.messages[: len(before.messages)]] == [
             message.parts for message in before.messages
         ]
@@ -95,13 +92,18 @@ async def test_a_notice_is_sent_once_per_change_and_preserves_the_prefix() -> No
         assert after.tools == before.tools
 
 
-async def test_system_prompt_and_tools_do_not_depend_on_files() -> None:
+async def test_files_are_behind_the_instructions_which_are_equal_in_all_conversations() -> None:
+    """The instructions are the same prefix for a provider's cache, whatever files a conversation has."""
     requests: list[SeenRequest] = []
     for files in ({}, {'/a': ''}, {f'/{n}': '' for n in range(500)}):
         model = ScriptedModel('done')
         await create_deep_agent(model).run('go', deps=DeepAgentDeps(backend=StateBackend(files)))
         requests += model.requests
-    assert len({repr((request.parameters.instruction_parts, request.tools)) for request in requests}) == 1
+    parts = [request.parameters.instruction_parts or [] for request in requests]
+    assert [[*parts[0], *listed] for listed in ([], parts[1][-1:], parts[2][-1:])] == parts
+    assert [listed[-1].content.partition('\n')[0] for listed in parts[1:]] == ['Files:', 'Files:']
+    assert {repr(request.tools) for request in requests} == {repr(requests[0].tools)}
+    assert all(isinstance(request.messages[0].parts[0], UserPromptPart) for request in requests)
     assert [len(notices(request)) for request in requests] == [0, 1, 1]
 
 

@@ -119,7 +119,7 @@ async def test_undecodable_bytes_are_shown_like_to_the_model(preview: Ask) -> No
         ({'path': '/bin', 'old_string': 'a', 'new_string': 'x'}, '/bin is not text: binary data.'),
         (
             {'path': '/none', 'old_string': 'a', 'new_string': 'x'},
-            '/none does not exist. Find it with ls or glob, or create it with write_file.',
+            '/none does not exist. / has a, bin, d/. Create it with write_file, or name another.',
         ),
         ({'path': '/aa', 'old_string': 'a', 'new_string': 'x'}, '/aa does not exist. Similar: /a'),
         ({'path': '/d', 'old_string': 'a', 'new_string': 'x'}, '/d is a directory.'),

@@ -45,7 +45,7 @@ async def test_glob_finds_files_by_name(play: Play) -> None:
             '/src/a.py',
             'No files match. Use **/*.rs to look in directories below too.',
             'No files match.',
-            'failed: /src/lib/none does not exist. Use ls or glob to find it.',
+            'failed: /src/lib/none does not exist. /src/lib has b.py.',
             'No files match. Use **/*.\\nrs to look in directories below too.',
         ]
     )
@@ -64,6 +64,42 @@ async def test_glob_finds_files_by_name(play: Play) -> None:
 async def test_grep_glob_without_a_slash_matches_names_at_any_depth(play: Play, glob: str, found: str) -> None:
     results = await play(StateBackend(FILES), call('grep', pattern='area', glob=glob, output_mode='count'))
     assert results == [found]
+
+
+@pytest.mark.parametrize(
+    ('path', 'glob', 'found'),
+    [
+        ('src', 'src/*.py', '/src/a.py: 1'),
+        ('/src', '/src/**/*.py', '/src/a.py: 1\n/src/lib/b.py: 1'),
+        ('src/lib', './src/lib/*', '/src/lib/b.py: 1'),
+        ('src/lib', 'lib/*', '/src/lib/b.py: 1'),
+        ('src', 'src/src/*.py', 'No matches in 0 files.'),
+        ('src', 'lib/*.md', 'No matches in 0 files.'),
+        ('src', '**/src', 'No matches in 0 files.'),
+    ],
+)
+async def test_pattern_may_begin_with_the_directory_of_the_search(play: Play, path: str, glob: str, found: str) -> None:
+    """Models write patterns relative to the working directory, as for ripgrep, although they also pass `path`."""
+    results = await play(
+        StateBackend(FILES),
+        call('grep', pattern='area', path=path, glob=glob, output_mode='count'),
+        call('glob', pattern=glob, path=path),
+    )
+    assert [result.replace(': 1', '').replace('matches in 0 files', 'files match') for result in results] == [
+        found.replace(': 1', '').replace('matches in 0 files', 'files match')
+    ] * 2
+
+
+async def test_pattern_that_matches_is_not_taken_for_one_with_the_directory(play: Play) -> None:
+    files = {'/docs/docs/deep.md': 'area', '/docs/flat.md': 'area'}
+    assert (
+        await play(
+            StateBackend(files),
+            call('grep', pattern='area', path='docs', glob='docs/*.md', output_mode='files_with_matches'),
+            call('glob', pattern='docs/*.md', path='docs'),
+        )
+        == ['/docs/docs/deep.md'] * 2
+    )
 
 
 async def test_grep_glob_applies_to_a_single_file(play: Play) -> None:

@@ -176,7 +176,7 @@ async def test_missing_file_error_lists_similar_names(play: Play) -> None:
         [
             'retried: /src/mian.py does not exist. Similar: /src/main.py',
             'retried: /src/makefile does not exist. Similar: /src/Makefile',
-            'failed: /src/zebra does not exist. Use ls or glob to find it.',
+            'failed: /src/zebra does not exist. /src has Makefile, main.py, other.txt.',
             'failed: /lib/main.py does not exist. Use ls or glob to find it.',
         ]
     )
@@ -228,7 +228,7 @@ new\\nline (1 byte)
 src/\
 """,
             '/empty is empty.',
-            'failed: /nowhere does not exist. Use ls or glob to find it.',
+            'failed: /nowhere does not exist. / has a.txt, empty/, "new\\\\nline", src/.',
         ]
     )
 

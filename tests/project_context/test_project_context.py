@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic_ai import Agent
 from pydantic_ai.exceptions import UserError
-from pydantic_ai.messages import CompactionPart, SystemPromptPart, UserPromptPart
+from pydantic_ai.messages import CompactionPart, UserPromptPart
 from pydantic_ai.workspaces import LocalWorkspaceBackend
 
 from pydantic_deep import Approve, DeepAgentDeps, Subagent, VersionedAgent, create_deep_agent
@@ -17,6 +17,7 @@ from pydantic_deep.store import open_store
 from pydantic_deep.summarization import Messages, Summarization
 from pydantic_deep.testing import ScriptedModel, SeenRequest, call
 from pydantic_deep_backends import BackendProtocol, FileEntry, LocalBackend, StateBackend
+from tests._messages.notices import notices_in
 
 pytestmark = pytest.mark.anyio
 
@@ -24,18 +25,14 @@ HEADING = 'Instructions of the project:\n'
 
 
 def instructions_in(request: SeenRequest) -> list[str]:
-    return [
-        part.content.removeprefix(HEADING)
-        for message in request.messages
-        for part in message.parts
-        if isinstance(part, SystemPromptPart) and part.content.startswith(HEADING)
-    ]
+    return [text.removeprefix(HEADING) for text in notices_in(request) if text.startswith(HEADING)]
 
 
 def shown(request: SeenRequest) -> str:
-    """Return the system prompts and summaries of a request."""
+    """Return the instructions, system prompts and summaries of a request."""
     parts = [part for message in request.messages for part in message.parts]
-    return '\n'.join(str(part.content) for part in parts if isinstance(part, SystemPromptPart | CompactionPart))
+    summaries = [str(part.content) for part in parts if isinstance(part, CompactionPart)]
+    return '\n'.join([*notices_in(request), *summaries])
 
 
 async def instructions_for(backend: BackendProtocol, **options: object) -> list[str]:

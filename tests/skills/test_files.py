@@ -187,7 +187,7 @@ class TestFiles:
             call('load_skill', name='greeting', file='c.md'),
         ) == [
             "retried: c.md is not a readable file of the skill 'pdf'. It has a.md, b.md.",
-            "retried: c.md is not a readable file of the skill 'bare'. It has none.",
+            "retried: c.md is not a readable file of the skill 'bare'. It has none: omit `file`.",
             "failed: The skill 'greeting' has no files.",
         ]
 

@@ -158,7 +158,7 @@ async def test_a_turn_is_sent_as_updates(connect: Connect, work: Path) -> None:
                             'content': {
                                 'text': """\
 ```
-/nowhere does not exist. Use ls or glob to find it.
+/nowhere does not exist. / has new.txt, poem.txt.
 ```\
 """,
                                 'type': 'text',

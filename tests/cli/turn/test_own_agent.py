@@ -21,6 +21,7 @@ from pydantic_deep.cli.approvals._policy import ApprovalMode
 from pydantic_deep.cli.turn._own_agent import OwnAgent
 from pydantic_deep.cli.turn._runtime import Settings, create_runtime
 from pydantic_deep.testing import ScriptedModel
+from tests._messages.notices import notices_in
 
 Invoke = Callable[..., Result]
 
@@ -148,7 +149,7 @@ def test_budget_and_project_context_of_the_command_line_are_added_to_those_of_th
     (work / 'AGENTS.md').write_text('Use tabs.')
     result = invoke('run', 'Bill', '--agent', 'firm:frugal')
     assert (result.exit_code, result.stdout) == (0, 'Billed.\n'), result.stderr
-    assert str(sys.modules['firm'].frugal.model.requests[0].messages).count('Use tabs.') == 1
+    assert str(notices_in(sys.modules['firm'].frugal.model.requests[0])).count('Use tabs.') == 1
     limited = invoke('run', 'Bill', '--agent', 'firm:limited', '--max-tokens', '1')
     assert limited.exit_code == 4, limited.stderr
 

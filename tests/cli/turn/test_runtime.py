@@ -6,13 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pydantic_ai.messages import SystemPromptPart
 from typer.testing import Result
 
 from pydantic_deep.cli.turn._runtime import AgentRuntime, check_runtime
 from pydantic_deep.testing import ScriptedModel
 from pydantic_deep_backends import LocalBackend, SandboxBackend
 from pydantic_deep_backends.protocol import Command, CommandResult
+from tests._messages.notices import notices_in
 
 pytestmark = pytest.mark.anyio
 
@@ -57,7 +57,6 @@ def test_agent_receives_the_instructions_of_its_repository_unless_they_are_ignor
     for arguments in (('Go', *options), ('--continue', 'More', *options)):
         assert invoke('run', *arguments, model=model).exit_code == 0
     for request in model.requests:
-        parts = [part for message in request.messages for part in message.parts]
-        texts = [part.content for part in parts if isinstance(part, SystemPromptPart)]
+        texts = notices_in(request)
         found = [text.partition('\n')[2] for text in texts if text.startswith('Instructions of the project:')]
         assert found == [text.replace('AGENTS.md', '../AGENTS.md') for text in expected]
