@@ -10,8 +10,6 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null && echo $$p && exit; done; echo python3)
 V := .venv/bin
-# Slow tests mostly wait for other processes, so one process more than there are cores runs them.
-SLOW_WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 READY := .venv/.ready
 
 help:  ## Show this list
@@ -28,12 +26,12 @@ test: $(READY)  ## Run the tests, without the slow ones; make test ARGS=tests/to
 	@bash scripts/test.sh -m "not slow" $(ARGS)
 
 test-slow: $(READY)  ## Run the slow tests: repeated kills, many requests, Chromium, other servers
-	@WORKERS=$(SLOW_WORKERS) bash scripts/test.sh -m slow $(ARGS)
+	@bash scripts/test.sh -m slow $(ARGS)
 
 coverage: export COVERAGE = 1
 coverage: $(READY)  ## Run all tests, and require that they cover every line and branch
 	@bash scripts/coverage.sh erase
-	@WORKERS=$(SLOW_WORKERS) bash scripts/test.sh
+	@bash scripts/test.sh
 	@bash scripts/coverage.sh report
 
 check: lint types imports licences docs coverage  ## Run everything that must pass on one Python

@@ -13,4 +13,4 @@ SKIP_GROUPS=harness,lint,docs,build bash scripts/setup.sh "$1" .venv-newest "$co
 .venv-newest/bin/python -m pip install -qq --disable-pip-version-check --upgrade --no-deps pydantic-ai-slim pydantic-graph
 shift
 .venv-newest/bin/python -c 'import importlib.metadata as m, platform; print("Python", platform.python_version(), "and pydantic-ai-slim", m.version("pydantic-ai-slim"))'
-.venv-newest/bin/python -m pytest -q -n auto --dist worksteal -m "not slow" "$@"
+.venv-newest/bin/python -m pytest -q -n $(($(getconf _NPROCESSORS_ONLN) + 1)) --dist worksteal -m "not slow" "$@"

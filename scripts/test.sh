@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Runs the tests on all cores. If COVERAGE is set, their coverage is measured for scripts/coverage.sh.
+# Runs the tests in one process more than there are cores, since tests also wait: for files, servers and other processes.
+# If COVERAGE is set, their coverage is measured for scripts/coverage.sh.
 # Without bubblewrap and Chromium, the tests that need them are skipped with a message.
-# WORKERS is the number of processes that run tests, by default one for each core.
+# WORKERS is another number of processes.
 # usage: test.sh [pytest arguments]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -12,4 +13,4 @@ if [ -n "${COVERAGE:-}" ]; then
   export COVERAGE_PROCESS_START=pyproject.toml
   measure=(-m coverage run)
 fi
-exec .venv/bin/python "${measure[@]}" -m pytest -q -n "${WORKERS:-auto}" --dist worksteal "$@"
+exec .venv/bin/python "${measure[@]}" -m pytest -q -n "${WORKERS:-$(($(getconf _NPROCESSORS_ONLN) + 1))}" --dist worksteal "$@"
