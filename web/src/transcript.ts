@@ -265,6 +265,13 @@ export function newestBelow(versions: Version[], id: string): string {
   return newest;
 }
 
+/** Whether a version is the head or one of its ancestors, also through merges. */
+export function isWithin(versions: Version[], id: string, head: string | null): boolean {
+  const within = new Set([head]);
+  for (const version of versions) if (within.has(version.id)) within.add(version.parent_id).add(version.merged_from); // newest first
+  return within.has(id);
+}
+
 const KINDS: Record<string, string> = { root: 'Beginning', step: 'Step', turn: 'Resumed after an answer', pause: 'Resumed and paused again', edit: 'Edited', merge: 'Merged' };
 
 /** Return the name of a version, as a person would call it. */

@@ -13,7 +13,7 @@ import { get, getExactly } from './server';
 import { type Choices, difference, download, fail, go, isRunning, may, merge, moveHead, open, refresh, resend, route } from './state';
 import { count, moment, Prose, size, Text } from './text';
 import { ItemView } from './tools';
-import { nameOf, turnsOf } from './transcript';
+import { isWithin, nameOf, turnsOf } from './transcript';
 import type { Conflict, Difference, FileInfo, Message, StoredRequest, Version, VersionDetails } from './types';
 
 export function Versions() {
@@ -88,6 +88,7 @@ function Details({ version }: { version: Version }) {
     ]).then(([details, { messages }, { items }]) => setLoaded({ details, messages, files: items }), fail);
   }, [version.id]);
   const canChange = may('run') && !isRunning.value;
+  const isMerged = isWithin(open.value!.versions, version.id, open.value!.details.head);
   const onKey = (event: KeyboardEvent) => {
     const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!by) return;
@@ -103,7 +104,7 @@ function Details({ version }: { version: Version }) {
       <div class="acts" role="group" aria-label="Actions for this version">
         <button type="button" disabled={version.is_head || !canChange} onClick={() => moveHead(version.id, `Rewound to “${nameOf(version)}”.`)}><Icon name="undo" />Rewind to here</button>
         <button type="button" disabled={!canChange} aria-expanded={isBranching} onClick={() => setBranching(!isBranching)}><Icon name="branch" />Branch from here</button>
-        <button type="button" disabled={version.is_head || !canChange} onClick={() => startMerge(version)}>Merge into current</button>
+        <button type="button" disabled={isMerged || !canChange} title={isMerged ? 'The current version contains this one.' : undefined} onClick={() => startMerge(version)}>Merge into current</button>
         <Compare from={version} />
         <button type="button" class="quiet" onClick={() => download(version.id)}><Icon name="download" />Download files</button>
       </div>

@@ -210,6 +210,22 @@ async def test_branches_are_merged_and_the_merge_is_undone(open_page: OpenPage):
     await expect(seen.page.locator('#graph .version >> nth=1')).to_contain_text('current')
 
 
+async def test_version_that_the_current_one_contains_is_not_merged(open_page: OpenPage):
+    """Merging an ancestor, or a version again, would add a version without a change."""
+    seen = await with_two_turns(open_page)
+    merge = seen.page.get_by_role('button', name='Merge into current')
+    await expect(merge).to_be_disabled()
+    await choose(seen, 1)
+    await expect(merge).to_be_disabled()
+    await expect(merge).to_have_attribute('title', 'The current version contains this one.')
+    await branch(seen, 1, 'write aside')
+    await choose(seen, 1)
+    await merge.click()
+    await expect(seen.versions.first).to_have_text('Merged')
+    await choose(seen, 2)
+    await expect(merge).to_be_disabled()
+
+
 @pytest.mark.parametrize(('side', 'text'), [('Keep the current file', 'write three'), ('Take the file', 'write two')])
 async def test_conflicts_are_resolved_on_the_page(open_page: OpenPage, side: str, text: str):
     """If both versions changed a file, the person sees the difference and chooses which file to keep."""
