@@ -24,6 +24,7 @@ from pydantic_deep.cli.render._wrapping import print_lines
 from pydantic_deep.cli.terminal._deferred_warnings import deferred_warnings
 from pydantic_deep.cli.terminal._interrupts import stop_on_interrupt
 from pydantic_deep.cli.terminal._progress import ProgressDisplay, print_answer
+from pydantic_deep.cli.turn._agent_start import started_agent
 from pydantic_deep.cli.turn._conversation import Conversation, Version
 from pydantic_deep.cli.turn._failures import EXIT_CODES, MAX_CHARS
 from pydantic_deep.cli.turn._runner import Prompt, run_turn
@@ -117,7 +118,7 @@ class ChatSession:
         Args:
             *first: Lines before those of the input.
         """
-        async with self.runtime.agent:
+        async with started_agent(self.runtime, lambda sentence: self.print(Text(sentence, 'dim'))):
             try:
                 for line in first:
                     await self._handle(line)

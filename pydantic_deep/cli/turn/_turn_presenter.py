@@ -21,6 +21,7 @@ from pydantic_deep.cli.terminal._interrupts import Interrupts, stop_on_interrupt
 from pydantic_deep.cli.terminal._progress import ProgressDisplay, print_answer
 from pydantic_deep.streaming import STREAM_EVENTS, StreamEvent, groups_of, selected_groups
 
+from ._agent_start import started_agent
 from ._runner import TurnObserver, TurnReport
 from ._runtime import AgentRuntime
 
@@ -54,7 +55,7 @@ DeciderFactory: TypeAlias = Callable[[PromptScreen], Decider]
 async def present_as_text(runtime: AgentRuntime, work: Work, *, make_decider: DeciderFactory) -> TurnReport:
     """Run a turn with progress on standard error and the answer on standard output."""
     progress = ProgressDisplay(Console(stderr=True), clock=runtime.clock, shows_answer=False, theme=runtime.theme)
-    async with runtime.agent:
+    async with started_agent(runtime, progress.notify):
         turn = await show_progress(progress, work, make_decider=make_decider)
     if turn.end.output is not None:
         print_answer(turn.end.output, theme=runtime.theme)
@@ -63,7 +64,7 @@ async def present_as_text(runtime: AgentRuntime, work: Work, *, make_decider: De
 
 async def present_as_json(runtime: AgentRuntime, work: Work, *, make_decider: DeciderFactory) -> TurnReport:
     """Run a turn with its events as lines of JSON on standard output, each printed immediately."""
-    async with runtime.agent:  # first, as its start takes no token
+    async with started_agent(runtime, partial(typer.echo, err=True)):  # first, as its start takes no token
         with stop_on_interrupt() as interrupts:
             screen = PromptScreen(suspended=interrupts.suspended, notify=partial(typer.echo, err=True))
             return await work(
@@ -73,7 +74,7 @@ async def present_as_json(runtime: AgentRuntime, work: Work, *, make_decider: De
 
 async def present_as_document(runtime: AgentRuntime, work: Work, *, make_decider: DeciderFactory) -> TurnReport:
     """Run a turn, and print its result as one JSON document on standard output."""
-    async with runtime.agent:
+    async with started_agent(runtime, partial(typer.echo, err=True)):
         with stop_on_interrupt() as interrupts:
             screen = PromptScreen(suspended=interrupts.suspended, notify=partial(typer.echo, err=True))
             observer = TurnObserver(show=lambda event: None, decide=make_decider(screen))

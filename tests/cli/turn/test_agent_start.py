@@ -1,0 +1,52 @@
+"""The start of an agent tells what it waits for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+from pydantic_deep.cli.turn import _agent_start
+from pydantic_deep.testing import ScriptedModel
+
+Invoke = Callable[..., Result]
+
+
+def configured(work: Path, *names: str) -> str:
+    path = work / 'servers.json'
+    path.write_text(json.dumps({'mcpServers': {name: {'command': 'false'} for name in names}}))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    'command',
+    [
+        ('run', 'Go'),
+        ('run', 'Go', '--output-format', 'json'),
+        ('run', 'Go', '--output-format', 'stream-json'),
+        ('chat',),
+    ],
+)
+def test_start_that_takes_long_is_told(
+    invoke: Invoke, work: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    """An MCP server may take half a minute to fail. Without a word, the command seems to hang."""
+    monkeypatch.setattr(_agent_start, 'PATIENCE_SECONDS', 0)
+    config = configured(work, 'shop', 'st\u202eock')
+    result = invoke(*command, '--mcp-config', config, model=ScriptedModel('Done.'), stdin='Go\n')
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr.count('Waiting for the start of the MCP servers shop, st\\u202eock.') == 1
+    assert 'Waiting' not in result.stdout
+
+
+def test_one_server_is_named_in_the_singular(invoke: Invoke, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_agent_start, 'PATIENCE_SECONDS', 0)
+    result = invoke('run', 'Go', '--mcp-config', configured(work, 'shop'), model=ScriptedModel('Done.'))
+    assert 'Waiting for the start of the MCP server shop.\n' in result.stderr
+
+
+def test_start_that_takes_no_time_is_not_told(invoke: Invoke) -> None:
+    assert 'Waiting' not in invoke('run', 'Go', model=ScriptedModel('Done.')).stderr
