@@ -134,6 +134,11 @@ class McpServers(AbstractCapability[object]):
         if self.servers:
             check_can_pause(ctx, 'McpServers')
 
+    @property
+    def errors(self) -> dict[str, str]:
+        """Why servers are not connected, by name, as of the last attempt. A server that is connected is missing."""
+        return {each.name: each.error for each in self._connections if each.error is not None}
+
     async def status(self) -> list[McpServerStatus]:
         """Return the state of each server, after connecting to it if necessary, also if it did not answer before."""
         from pydantic_ai.models.test import TestModel  # a context needs a model, which nothing calls

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from pydantic_ai import UserError
-from pydantic_ai.capabilities import AbstractCapability
 from rich.text import Text
 
 from pydantic_deep.cli.history._context_report import describe_cost, load_context_usage, render_context
@@ -21,9 +19,9 @@ from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.cli.render._mcp_servers import render_mcp_servers
 from pydantic_deep.cli.render._terminal_text import escape_invisible
 from pydantic_deep.cli.render._wrapping import print_lines, print_truncated
+from pydantic_deep.cli.turn._agent_start import mcp_servers_of
 from pydantic_deep.cli.turn._compaction import compact
 from pydantic_deep.cli.turn._models import open_model
-from pydantic_deep.mcp import McpServers
 from pydantic_deep.plan_mode import has_plan_mode
 from pydantic_deep.streaming import UsageEvent
 
@@ -100,11 +98,8 @@ async def _model(chat: ChatSession, arguments: Sequence[str]) -> None:
 
 
 async def _mcp(chat: ChatSession, arguments: Sequence[str]) -> None:
-    capabilities: list[AbstractCapability[Any] | None] = [chat.runtime.mcp_servers]
-    chat.runtime.agent.root_capability.apply(capabilities.append)
-    # The agent of the command line has the servers of the configuration itself; one of `--agent` has only its own.
-    servers = {id(each): each for each in capabilities if isinstance(each, McpServers)}
-    chat.print(*render_mcp_servers([status for each in servers.values() for status in await each.status()]))
+    servers = mcp_servers_of(chat.runtime)
+    chat.print(*render_mcp_servers([status for each in servers for status in await each.status()]))
 
 
 async def _plan(chat: ChatSession, arguments: Sequence[str]) -> None:

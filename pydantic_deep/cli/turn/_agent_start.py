@@ -1,13 +1,17 @@
-"""`started_agent`: an agent while it is used, with a notice if its start takes long."""
+"""`started_agent`: an agent while it is used, whose start says what takes long and what is missing."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Final
+from typing import Any, Final
 
+from pydantic_ai.capabilities import AbstractCapability
+
+from pydantic_deep.audit import redact
 from pydantic_deep.cli.render._terminal_text import escape_invisible
+from pydantic_deep.mcp import McpServers
 
 from ._runtime import AgentRuntime
 
@@ -17,18 +21,29 @@ PATIENCE_SECONDS: Final = 1.0
 
 @asynccontextmanager
 async def started_agent(runtime: AgentRuntime, notify: Callable[[str], None]) -> AsyncGenerator[None]:
-    """Start the agent of a runtime, such as its MCP servers, and stop it at the end.
+    """Start the agent of a runtime, with its MCP servers, and stop it at the end.
 
     Args:
         runtime: The agent and its MCP servers.
-        notify: Tells the user a sentence about what takes long.
+        notify: Tells the user a sentence: what takes long, and which servers are not running.
     """
-    servers = [] if runtime.mcp_servers is None else [escape_invisible(name) for name in runtime.mcp_servers.servers]
-    awaited = f'{"MCP server" if len(servers) == 1 else "MCP servers"} {", ".join(servers)}' if servers else 'agent'
+    servers = mcp_servers_of(runtime)
+    names = [escape_invisible(name) for each in servers for name in each.servers]
+    awaited = f'{"MCP server" if len(names) == 1 else "MCP servers"} {", ".join(names)}' if names else 'agent'
     notice = asyncio.get_running_loop().call_later(PATIENCE_SECONDS, notify, f'Waiting for the start of the {awaited}.')
     async with AsyncExitStack() as stack:
         try:
             await stack.enter_async_context(runtime.agent)
         finally:
             notice.cancel()
+        for name, error in (error for each in servers for error in each.errors.items()):
+            notify(escape_invisible(str(redact(f'The MCP server {name} is not running: {error}'))))
         yield
+
+
+def mcp_servers_of(runtime: AgentRuntime) -> list[McpServers]:
+    """Return the capabilities with MCP servers. An agent of `--agent` has its own, beside those of the configuration."""
+    capabilities: list[AbstractCapability[Any] | None] = [runtime.mcp_servers]
+    runtime.agent.root_capability.apply(capabilities.append)
+    # The agent of the command line has the servers of the configuration itself.
+    return list({id(each): each for each in capabilities if isinstance(each, McpServers)}.values())

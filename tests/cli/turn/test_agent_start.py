@@ -50,3 +50,15 @@ def test_one_server_is_named_in_the_singular(invoke: Invoke, work: Path, monkeyp
 
 def test_start_that_takes_no_time_is_not_told(invoke: Invoke) -> None:
     assert 'Waiting' not in invoke('run', 'Go', model=ScriptedModel('Done.')).stderr
+
+
+@pytest.mark.parametrize('command', [('run', 'Go'), ('run', 'Go', '--output-format', 'json'), ('chat',)])
+def test_server_that_is_not_running_is_named(invoke: Invoke, work: Path, command: tuple[str, ...]) -> None:
+    """Only the model was told, so that its answers lacked the tools of the server without a visible reason."""
+    result = invoke(
+        *command, '--mcp-config', configured(work, 'sh\u202eop'), model=ScriptedModel('Done.'), stdin='Go\n'
+    )
+    assert result.exit_code == 0, result.stderr
+    [line] = [line for line in result.stderr.splitlines() if 'MCP server' in line]
+    assert line.startswith('The MCP server sh\\u202eop is not running: ')
+    assert 'MCP server' not in result.stdout
