@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
+import httpx2
 import pytest
-from pydantic_ai import Agent
+from pydantic_ai import Agent, models
+from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ModelRequest, SystemPromptPart, UserPromptPart
+from pydantic_ai.models.anthropic import AnthropicModel
+from pydantic_ai.providers.anthropic import AnthropicProvider
 
 from pydantic_deep import DeepAgentDeps, create_deep_agent
 from pydantic_deep.filesystem import Filesystem
@@ -87,3 +94,26 @@ async def test_request_for_a_summary_has_the_same_beginning() -> None:
     *asked, after = model.requests
     assert {contents(request)[1][0] for request in asked} == {'go'}
     assert contents(after)[1][0].startswith('The user asked first:\ngo\n\nx')
+
+
+async def test_conversations_share_the_cached_instructions_at_anthropic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cache point is before the list of files, so another conversation reads tools and instructions from the cache."""
+    monkeypatch.setattr(models, 'ALLOW_MODEL_REQUESTS', True)  # the mock transport does not reach the network
+    requests: list[dict[str, Any]] = []
+
+    def refuse(request: httpx2.Request) -> httpx2.Response:
+        requests.append(json.loads(request.content))
+        return httpx2.Response(400, json={'type': 'error', 'error': {'type': 'invalid_request_error', 'message': 'no'}})
+
+    client = httpx2.AsyncClient(transport=httpx2.MockTransport(refuse))
+    model = AnthropicModel('claude-opus-5-5', provider=AnthropicProvider(api_key='none', http_client=client))
+    agent = create_deep_agent(model, instructions='Be brief.')
+    for name in ('/one.py', '/two.py'):
+        with pytest.raises(ModelHTTPError):
+            await agent.run('go', deps=DeepAgentDeps(backend=StateBackend({name: ''})))
+    one, two = requests
+    cached = [
+        next(at for at, block in enumerate(request['system']) if 'cache_control' in block) for request in requests
+    ]
+    assert [block['text'] for block in one['system'][cached[0] + 1 :]] == ['Files:\none.py']
+    assert (one['tools'], one['system'][:-1]) == (two['tools'], two['system'][:-1])
