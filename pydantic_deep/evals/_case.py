@@ -167,7 +167,7 @@ class TurnCase:
         )
 
 
-def write_case(case: TurnCase, directory: Path, *, allow_secrets: bool = False) -> Path:
+def write_case(case: TurnCase, directory: str | Path, *, allow_secrets: bool = False) -> Path:
     """Write a case to a folder of its name, and return the folder.
 
     Args:
@@ -207,7 +207,7 @@ def write_case(case: TurnCase, directory: Path, *, allow_secrets: bool = False) 
     files |= {f'expected{path}': data for path, data in changed.items()}
     if not allow_secrets and (found := [*_secrets_in(values), *_secrets_in(_texts(files))]):
         raise SecretsFoundError(found)
-    folder = directory / case.name
+    folder = Path(directory) / case.name
     folder.mkdir(parents=True)
     for name, value in values.items():
         (folder / name).write_text(json.dumps(value, indent=1, ensure_ascii=False) + '\n', 'utf-8')
@@ -233,6 +233,8 @@ def read_case(folder: str | Path) -> TurnCase:
     changed, _ = _read_files(folder / 'expected')
     try:
         document = CaseFile.model_validate(described)
+        if isinstance(document.prompt, str) and not document.prompt.strip():
+            raise ValueError('its `prompt` is blank. Write what the agent is asked to do.')
         expected = document.expected
         after = {path: data for path, data in files.items() if path not in expected.removed} | changed
         calls = recording.get('unrepeatable')

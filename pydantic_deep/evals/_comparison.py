@@ -16,8 +16,8 @@ from pydantic_deep._checks import describe_problem
 
 from ._case import TurnCase, TurnResult, TurnUsage, read_cases
 from ._evaluators import EVALUATORS, ReplaysExactly
-from ._run import CaseTask
-from .errors import CaseFormatError
+from ._run import SPENT, CaseTask
+from .errors import CaseError, CaseFormatError
 
 CaseDataset: TypeAlias = Dataset[TurnCase, TurnResult, Any]
 """Cases with their evaluators, for pydantic-evals."""
@@ -40,32 +40,52 @@ def load_cases(
         CaseFormatError: There are no cases, or one of them or its evaluators cannot be read.
     """
     cases = read_cases(directory)
-    specs: dict[str, Any] = {
-        'name': Path(directory).resolve().name,
-        'cases': [
-            {'name': case.name, 'inputs': None, 'evaluators': [] if is_replay else case.evaluators} for case in cases
-        ],
-    }
-    try:
-        loaded = Dataset[Any, Any, Any].from_dict(specs, custom_evaluator_types=[*EVALUATORS, *evaluators])
-    except Exception as error:  # an `ExceptionGroup` of the evaluators that cannot be created
-        causes: Sequence[BaseException] = getattr(error, 'exceptions', [error])
-        raise CaseFormatError(Path(directory), ' '.join(map(_describe, causes))) from error
+    directory = Path(directory)
+    is_one = (directory / 'case.json').exists()
     return Dataset(
-        name=loaded.name,
+        name=directory.resolve().name,
         cases=[
-            Case(name=case.name, inputs=case, expected_output=case.expected, evaluators=described.evaluators)
-            for case, described in zip(cases, loaded.cases, strict=True)
+            Case(
+                name=case.name,
+                inputs=case,
+                expected_output=case.expected,
+                evaluators=()
+                if is_replay
+                else _evaluators(case, directory if is_one else directory / case.name, [*EVALUATORS, *evaluators]),
+            )
+            for case in cases
         ],
         evaluators=[ReplaysExactly()] if is_replay else [],
     )
+
+
+def _evaluators(
+    case: TurnCase, folder: Path, types: Sequence[type[Evaluator[Any, Any, Any]]]
+) -> tuple[Evaluator[Any, Any, Any], ...]:
+    """Return the evaluators that a case names.
+
+    Raises:
+        CaseFormatError: One is unknown, or its arguments are invalid.
+    """
+    specs: dict[str, Any] = {
+        'name': 'cases',
+        'cases': [{'name': case.name, 'inputs': None, 'evaluators': case.evaluators}],
+    }
+    try:
+        [loaded] = Dataset[Any, Any, Any].from_dict(specs, custom_evaluator_types=types).cases
+    except Exception as error:  # an `ExceptionGroup` of the evaluators that cannot be created
+        causes: Sequence[BaseException] = getattr(error, 'exceptions', [error])
+        raise CaseFormatError(folder / 'case.json', ' '.join(map(_describe, causes))) from error
+    return tuple(loaded.evaluators)
 
 
 def _describe(error: BaseException) -> str:
     """Return why an evaluator cannot be created. The texts of pydantic have several lines."""
     invalid = error.__cause__
     if not isinstance(invalid, ValidationError):
-        return str(error)
+        text, is_unknown, _ = str(error).partition(' If you are trying to use a custom evaluator')
+        unknown = text.replace('is not in the provided `custom_evaluator_types`', 'is unknown')
+        return f'{unknown} Pass your own evaluators to `load_cases`.' if is_unknown else text
     return f'{str(error).partition(": ")[0]}: {describe_problem(invalid)}.'
 
 
@@ -121,10 +141,16 @@ async def compare(
 
     Args:
         cases: The cases, from `load_cases`.
-        agents: The tasks to compare, by name: results of `run_case` or `replay_case`.
+        agents: The tasks to compare, by name: results of `run_case` or `replay_case`. `recorded` is the name of the
+            recorded turns.
         max_concurrency: The maximum number of cases that run at the same time.
         on_result: Called with the names of the agent and the case when a case ended.
+
+    Raises:
+        CaseError: An agent is named `recorded`.
     """
+    if RECORDED in agents:
+        raise CaseError(f'An agent is named {RECORDED!r}, which stands for the recorded turns. Give it another name.')
     by_case = {case.inputs.name: _recorded(case.inputs) for case in cases.cases}
     for name, task in agents.items():
         for score in await _evaluate(cases, name, task, max_concurrency, on_result):
@@ -141,15 +167,25 @@ def _recorded(case: TurnCase) -> list[CaseScore]:
 async def _evaluate(
     cases: CaseDataset, name: str, task: CaseTask, max_concurrency: int, on_result: Callable[[str, str], None]
 ) -> list[CaseScore]:
+    spent_by_case: dict[str, list[TurnUsage]] = {}
+
     async def run(case: TurnCase) -> TurnResult:
+        reset = SPENT.set(spent_by_case.setdefault(case.name, []))
         try:
             return await task(case)
         finally:
+            SPENT.reset(reset)
             on_result(name, case.name)
 
     report = await cases.evaluate(run, name=name, max_concurrency=max_concurrency, progress=False)
     scores = [
-        CaseScore(case=failure.name, agent=name, is_solved=False, usage=TurnUsage(), problems=[failure.error_message])
+        CaseScore(
+            case=failure.name,
+            agent=name,
+            is_solved=False,
+            usage=next(iter(spent_by_case[failure.name]), TurnUsage()),
+            problems=[failure.error_message],
+        )
         for failure in report.failures
     ]
     for result in report.cases:

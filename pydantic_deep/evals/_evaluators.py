@@ -100,7 +100,7 @@ class UsageAtMost(Evaluator[TurnCase, TurnResult, Any]):
     tokens: int | None = None
     """Input and output tokens."""
     cost: float | None = None
-    """US dollars. Exceeded if a price is unknown."""
+    """US dollars. Not true if a price is unknown."""
 
     def evaluate(self, ctx: Context) -> EvaluationReason:
         """Compare the usage with the limits."""
@@ -109,7 +109,9 @@ class UsageAtMost(Evaluator[TurnCase, TurnResult, Any]):
         used = {'requests': (usage.requests, self.requests), 'tokens': (usage.tokens, self.tokens)}
         limits = {**used, 'US dollars': (cost, self.cost)}
         return _verdict(
-            f'{"an unknown number of" if value is None else value} {name}, more than {limit}.'
+            f'{value} {name}, more than {limit}.'
+            if value is not None
+            else f'The price of the model is unknown, so the limit of {limit} {name} cannot be checked.'
             for name, (value, limit) in limits.items()
             if limit is not None and (value is None or value > limit)
         )

@@ -15,7 +15,7 @@ from pydantic_deep.versions import AgentVersion, VersionedAgent
 from pydantic_deep_backends import Tree
 
 from ._case import AskedCall, TurnCase
-from ._run import files_of, replay_turns, result_of
+from ._run import NOT_ANSWERED, files_of, replay_turns, result_of
 from ._turn_rows import TurnRows
 from .errors import CaseError
 
@@ -39,7 +39,8 @@ async def record_case(
 ) -> TurnCase:
     """Return the turn that ends with a version as a case. `write_case` writes it to a folder.
 
-    A turn that was paused and resumed is one case, with the answers. The case contains the history before the turn, and
+    A turn that was paused and resumed is one case, with the answers. Of a turn that waits for approvals, the calls are
+    denied. The case contains the history before the turn, and
     all files before it. Of other recorded cases among them it has only `case.json`, or each case would contain all
     earlier ones.
 
@@ -63,7 +64,9 @@ async def record_case(
         raise CaseError(f'The turn of version {record.id} began without a prompt. Record another one.')
     name = name or _name_of(prompt, record.id)
     if not _NAME.fullmatch(name):
-        raise CaseError(f'{name!r} cannot be the name of a case. Use letters, digits, dots, hyphens and underscores.')
+        raise CaseError(
+            f'{name!r} cannot be the name of a case. Use letters of ASCII, digits, dots, hyphens and underscores.'
+        )
     tree = await base.file_tree()
     omitted = _files_of_cases(tree).difference(tree.diff(await end.file_tree()).changed)
     size = sum(file.size for path, file in tree.items() if path not in omitted)
@@ -105,14 +108,16 @@ async def _verified(case: TurnCase, versions: VersionedAgent[Any, Any]) -> TurnC
     if difference is not None:
         raise CaseError(
             f'The turn of version {case.version} does not replay exactly with this agent: {difference}\n'
-            'Record it with the code that ran it, or without verification.'
+            'Record it with the code that ran it, or without verification (`is_verified=False`, `--no-verify`).'
         )
     calls = {(result.response_id, result.tool_call_id) for replay in replays for result in replay.results}
     return replace(case, unrepeatable=frozenset(calls))
 
 
 def _answered(rows: TurnRows) -> list[AskedCall]:
-    """Return the calls that the runs of a turn got answers to, in the order of the answers."""
+    """Return the calls that the runs of a turn got answers to, in the order of the answers, and then those that the turn
+    waits for. A later answer to these is no part of the turn, and a run of the case denies them.
+    """
     answered = [one for one in rows.approvals if one.status in _ANSWERS and one.resumed_by is not None]
     return [
         AskedCall(
@@ -123,6 +128,17 @@ def _answered(rows: TurnRows) -> list[AskedCall]:
             value=json.loads(approval.decision or '{}').get(_VALUES.get(approval.status)),
         )
         for approval in sorted(answered, key=lambda one: (one.decided_at or one.expires_at or 0, one.id))
+        if approval.version_id != rows.end.id
+    ] + [
+        AskedCall(
+            tool=approval.tool_name,
+            arguments=json.loads(approval.arguments),
+            subagents=json.loads(approval.path),
+            answer='deny',
+            value=NOT_ANSWERED,
+        )
+        for approval in rows.approvals
+        if approval.version_id == rows.end.id
     ]
 
 

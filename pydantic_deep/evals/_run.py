@@ -6,6 +6,7 @@ import json
 import tempfile
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -15,7 +16,7 @@ from pydantic_ai.providers import Provider, infer_provider_class
 
 from pydantic_deep._agent_imports import AnyAgent
 from pydantic_deep.approvals import Decision, Deny, PendingApproval
-from pydantic_deep.store import open_store
+from pydantic_deep.store import VersionFilter, open_store
 from pydantic_deep.versions import AgentVersion, Replay, TurnOptions, VersionedAgent
 from pydantic_deep_backends import BackendProtocol, StateBackend, digest_of
 
@@ -25,6 +26,9 @@ from .errors import CaseError
 
 CaseTask: TypeAlias = Callable[[TurnCase], Awaitable[TurnResult]]
 """Runs a case: the task of an evaluation."""
+
+SPENT: ContextVar[list[TurnUsage] | None] = ContextVar('spent', default=None)
+"""Receives the usage of a turn that ends with an error."""
 
 NOT_ANSWERED = 'Nobody answers in this evaluation. Continue without this call.'
 """The result that the model sees for a call that needs approval and has no recorded answer."""
@@ -54,23 +58,37 @@ def run_case(
         async with _opened(case, agent, make_deps) as versions:
             base = await _base_of(case, versions)
             if make_backend is None:
-                return await _run(case, base, model)
+                return await _run(case, versions, base, model)
             with tempfile.TemporaryDirectory() as directory:
                 backend = make_backend(Path(directory))
                 await base.checkout(backend=backend)
                 [base] = await versions.wrap([base.record], backend=backend)
-                return await _run(case, base, model)
+                return await _run(case, versions, base, model)
 
     return run
 
 
-async def _run(case: TurnCase, base: AgentVersion[Any, Any], model: Model | str | None) -> TurnResult:
-    version = await base.run(TurnOptions(prompt=case.prompt, model=model))
+async def _run(
+    case: TurnCase, versions: VersionedAgent[Any, Any], base: AgentVersion[Any, Any], model: Model | str | None
+) -> TurnResult:
     asked: list[AskedCall] = []
-    while version.pending:
-        answers = {pending.id: _answer(pending, case, asked) for pending in version.pending}
-        version = await version.run(TurnOptions(answers=answers, by='evaluation', model=model))
+    try:
+        version = await base.run(TurnOptions(prompt=case.prompt, model=model))
+        while version.pending:
+            answers = {pending.id: _answer(pending, case, asked) for pending in version.pending}
+            version = await version.run(TurnOptions(answers=answers, by='evaluation', model=model))
+    except Exception:
+        if (spent := SPENT.get()) is not None:
+            spent.append(await _usage_since(versions, base))
+        raise
     return await result_of(base, version, asked)
+
+
+async def _usage_since(versions: VersionedAgent[Any, Any], base: AgentVersion[Any, Any]) -> TurnUsage:
+    """Return the usage of a conversation since a version, up to the end of its last turn, which may have failed."""
+    newest = await versions.store.versions(VersionFilter(conversation_id=base.conversation_id), limit=1)
+    [version] = await versions.wrap(newest)
+    return _usage(version, base)
 
 
 def _answer(pending: PendingApproval, case: TurnCase, asked: list[AskedCall]) -> Decision:
@@ -209,14 +227,18 @@ async def result_of(
     omitted: Collection[str] = (),
 ) -> TurnResult:
     """Return the result of a turn from one version to another, without the omitted files."""
-    usage = version.usage - base.usage
     return TurnResult(
         output=json.loads(version.record.output or 'null'),
         files=await files_of(version, omitted=omitted),
         todos=version.todos,
         approvals=asked,
-        usage=TurnUsage(requests=usage.requests, tokens=usage.total_tokens, cost=usage.cost),
+        usage=_usage(version, base),
     )
+
+
+def _usage(version: AgentVersion[Any, Any], base: AgentVersion[Any, Any]) -> TurnUsage:
+    usage = version.usage - base.usage
+    return TurnUsage(requests=usage.requests, tokens=usage.total_tokens, cost=usage.cost)
 
 
 async def files_of(version: AgentVersion[Any, Any], *, omitted: Collection[str] = ()) -> dict[str, bytes]:

@@ -37,5 +37,6 @@ class SecretsFoundError(CaseError):
         self.found: tuple[str, ...] = tuple(found)
         super().__init__(
             f'The case would contain what looks like secrets: {", ".join(found)}. Nothing was written. Record another '
-            'turn, or allow secrets if none of these is one, and the case stays private.'
+            'turn. If none of these is a secret, or the case stays private, allow them: `allow_secrets=True`, '
+            '`--allow-secrets`.'
         )

@@ -16,6 +16,7 @@ from pydantic_evals.evaluators import Evaluator, EvaluatorContext
 
 from pydantic_deep import create_deep_agent
 from pydantic_deep.evals import (
+    CaseError,
     CaseFormatError,
     CaseTask,
     TurnCase,
@@ -27,7 +28,7 @@ from pydantic_deep.evals import (
     run_case,
     write_case,
 )
-from pydantic_deep.testing import ScriptedModel
+from pydantic_deep.testing import ScriptedModel, call
 
 from .conftest import EDIT, RecordCase
 
@@ -119,8 +120,55 @@ async def test_recorded_cases_run_and_replay(record: RecordCase, tmp_path: Path)
 @pytest.mark.parametrize('evaluators', [['Nobody'], [{'UsageAtMost': {'typo': 1}}]])
 def test_unknown_evaluators_are_named(evaluators: Any, tmp_path: Path):
     case_of(tmp_path / 'one', evaluators=evaluators)
-    with pytest.raises(CaseFormatError, match=r'Nobody|UsageAtMost'):
+    case_of(tmp_path / 'two')
+    with pytest.raises(CaseFormatError, match=r'Nobody|UsageAtMost') as caught:
         load_cases(tmp_path)
+    assert caught.value.path == tmp_path / 'one/case.json'
+
+
+def test_unknown_evaluator_of_one_case_is_named_with_its_file_and_the_known_ones(tmp_path: Path):
+    case_of(tmp_path / 'one', evaluators=['FileEquals'])
+    with pytest.raises(CaseFormatError) as caught:
+        load_cases(tmp_path / 'one')
+    text = str(caught.value)
+    assert text.startswith(
+        f"'{tmp_path}/one/case.json' is not a case: Evaluator 'FileEquals' is unknown. Valid choices: "
+    )
+    assert text.endswith('. Pass your own evaluators to `load_cases`.')
+    assert "'FilesEqual'" in text
+
+
+async def test_turn_that_fails_has_the_usage_until_then(tmp_path: Path):
+    """An agent that fails late would look like the cheapest."""
+    case_of(tmp_path / 'one')
+    case_of(tmp_path / 'two')
+
+    def respond(messages: Any, info: Any) -> Any:
+        if len(messages) > 5:
+            raise RuntimeError('broken')
+        return call('write_file', path='/a', content=str(len(messages)))
+
+    agents = {
+        'late': run_case(create_deep_agent(ScriptedModel(then=respond))),
+        'gated': run_case(create_deep_agent(ScriptedModel(then=respond), interrupt_on={'write_file': True})),
+        'own': answering(None),
+    }
+    comparison = await compare(load_cases(tmp_path), agents)
+    assert not comparison
+    assert [(score.agent, score.usage.requests, score.usage.tokens) for score in comparison.totals] == [
+        ('late', 6, 660),
+        ('gated', 6, 660),
+        ('own', 0, 0),
+    ]
+    assert comparison.scores[0].problems == ['RuntimeError: broken']
+    with pytest.raises(RuntimeError, match='broken'):  # in an evaluation of the user's own
+        await agents['late'](load_cases(tmp_path).cases[0].inputs)
+
+
+async def test_name_of_the_recorded_turns_is_refused(tmp_path: Path):
+    case_of(tmp_path / 'one')
+    with pytest.raises(CaseError, match="named 'recorded', which stands for the recorded turns"):
+        await compare(load_cases(tmp_path), {'recorded': answering(None)})
 
 
 @pytest.mark.slow

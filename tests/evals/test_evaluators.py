@@ -110,7 +110,11 @@ def test_asked_approvals():
         (UsageAtMost(requests=2, tokens=100, cost=0.5), Decimal('0.5'), None),
         (UsageAtMost(requests=1, tokens=99), None, '2 requests, more than 1.\n100 tokens, more than 99.'),
         (UsageAtMost(cost=0.4), Decimal('0.5'), '0.5 US dollars, more than 0.4.'),
-        (UsageAtMost(cost=0.4), None, 'an unknown number of US dollars, more than 0.4.'),
+        (
+            UsageAtMost(cost=0.4),
+            None,
+            'The price of the model is unknown, so the limit of 0.4 US dollars cannot be checked.',
+        ),
     ],
 )
 def test_usage(evaluator: UsageAtMost, cost: Decimal | None, reason: str | None):

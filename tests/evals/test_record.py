@@ -11,7 +11,18 @@ from pydantic_ai.messages import BinaryContent, TextContent
 
 from pydantic_deep import Approve, Deny, Edit, LocalBackend, Respond, StateBackend, Subagent, create_deep_agent
 from pydantic_deep.deps import DeepAgentDeps
-from pydantic_deep.evals import CaseError, TurnCase, read_case, record_case, replay_case, write_case
+from pydantic_deep.evals import (
+    CaseError,
+    TurnCase,
+    compare,
+    load_cases,
+    read_case,
+    record_case,
+    replay_case,
+    run_case,
+    write_case,
+)
+from pydantic_deep.evals._run import NOT_ANSWERED
 from pydantic_deep.store import Store, VersionNotFoundError, open_store
 from pydantic_deep.summarization import Messages, Summarization, Tokens
 from pydantic_deep.testing import ScriptedModel, Step, call
@@ -80,8 +91,28 @@ async def test_pause_that_nobody_answered_is_a_case(store: Store, tmp_path: Path
     versions = VersionedAgent(agent_of(call('write_file', path='/a', content='a'), interrupt_on=gate), store)
     paused = await (await versions.create()).advance('Write.')
     case = await written(versions, paused, tmp_path)
-    assert (case.expected.output, case.expected.approvals) == (None, [])
+    assert (case.expected.output, len(case.expected.approvals)) == (None, 1)
+    asked = case.expected.approvals[0]
+    assert (asked.tool, asked.arguments, asked.answer) == ('write_file', {'path': '/a', 'content': 'a'}, 'deny')
     assert await differences(case, interrupt_on=gate) == []
+    load = load_cases(tmp_path)
+    again = agent_of(call('write_file', path='/a', content='a'), 'Not written.', interrupt_on=gate)
+    assert await compare(load, {'same': run_case(again)})
+
+
+async def test_later_answer_is_no_part_of_a_pause(store: Store, tmp_path: Path):
+    """It would be the answer with the files of before the answer."""
+    gate = {'write_file': True}
+    versions = VersionedAgent(agent_of(call('write_file', path='/a', content='a'), 'Wrote.', interrupt_on=gate), store)
+    paused = await (await versions.create()).advance('Write.')
+    done = await paused.resume({paused.pending[0].id: Approve()})
+    case = await written(versions, paused, tmp_path / 'paused')
+    assert [(one.answer, one.value) for one in case.expected.approvals] == [('deny', NOT_ANSWERED)]
+    whole = await written(versions, done, tmp_path / 'done')
+    assert [one.answer for one in whole.expected.approvals] == ['approve']
+    agents = [agent_of(call('write_file', path='/a', content='a'), 'Done.', interrupt_on=gate) for _ in range(2)]
+    for directory, agent in zip(('paused', 'done'), agents, strict=True):
+        assert await compare(load_cases(tmp_path / directory), {'same': run_case(agent)})
 
 
 async def test_pause_of_an_edited_directory_is_recorded(store: Store, work: LocalBackend, tmp_path: Path):

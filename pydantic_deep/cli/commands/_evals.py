@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Mapping
+from collections import Counter
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -23,7 +24,7 @@ from pydantic_deep.cli.render._score_table import render_scores
 from pydantic_deep.cli.render._terminal_text import escape_invisible
 from pydantic_deep.cli.terminal._deferred_warnings import deferred_warnings
 from pydantic_deep.cli.turn._conversation import ForeignVersionError, settings_of
-from pydantic_deep.cli.turn._models import choose_model, open_model
+from pydantic_deep.cli.turn._models import UnusableModelError, choose_model, open_model
 from pydantic_deep.cli.turn._providers import PROVIDERS
 from pydantic_deep.cli.turn._runtime import Settings
 from pydantic_deep.store import VersionRecord, open_store
@@ -118,6 +119,11 @@ def _record(
             return record, write_case(case, to, allow_secrets=allow_secrets), len(case.unrepeatable or ())
         except FileExistsError as error:
             raise error_exit(f'{error.filename} exists already. Choose another --name.', USAGE_ERROR_CODE) from None
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise error_exit(
+                f'{error.filename} cannot be written: {reason}. Choose another --to or --name.', 1
+            ) from None
 
     with _usage_errors(), _without_keys():
         record, folder, skipped = read(context, directory, store, work)
@@ -173,7 +179,7 @@ def _run(
         raise typer.BadParameter('--replay calls no model. Choose one of --model and --replay.')
     keys = _without_keys() if is_replay else nullcontext()
     with exit_on_error(), deferred_warnings(), _usage_errors(), keys:
-        from pydantic_deep.evals import CaseFormatError, compare, load_cases
+        from pydantic_deep.evals import CaseError, CaseFormatError, compare, load_cases
 
         try:
             cases = load_cases(directory, is_replay=is_replay)
@@ -189,7 +195,12 @@ def _run(
             ended[0] += 1
             typer.echo(escape_invisible(f'{ended[0]}/{total} {agent}: {case}'), err=True)
 
-        comparison = anyio.run(partial(compare, cases, tasks, on_result=report))
+        if not (agents or is_replay):
+            _check_models([case.inputs for case in cases.cases], models or [], environment)
+        try:
+            comparison = anyio.run(partial(compare, cases, tasks, on_result=report))
+        except CaseError as error:
+            raise error_exit(str(error), USAGE_ERROR_CODE) from None
     if json:
         print_document({'scores': comparison.scores, 'totals': comparison.totals, 'is_solved': bool(comparison)})
     else:
@@ -207,7 +218,31 @@ def _usage_errors() -> Generator[None]:
 
 
 def _import_all(references: list[str] | None) -> Mapping[str, AnyAgent]:
-    return {name: agent for reference in references or () for name, agent in import_agents(reference).items()}
+    """Return the agents by name. Those with the same name, such as agents without one, are told apart by references."""
+    found = [(reference, import_agents(reference)) for reference in dict.fromkeys(references or ())]
+    counts = Counter(name for _, agents in found for name in agents)
+    return {
+        name if counts[name] == 1 else reference if len(agents) == 1 else f'{reference} {name}': agent
+        for reference, agents in found
+        for name, agent in agents.items()
+    }
+
+
+def _check_models(cases: Sequence[TurnCase], models: list[str], environment: Environment) -> None:
+    """Raise `UnusableModelError` before anything runs if a model of `--model`, or that of each case, cannot be used."""
+    for name in models:
+        open_model(name, environment.models)
+    errors: list[UnusableModelError] = []
+    for case in () if models else cases:
+        try:
+            settings = _settings(case, None, environment)
+            open_model(choose_model(settings.model, environment.variables), environment.models)
+        except UnusableModelError as error:
+            errors.append(error)
+        except ForeignVersionError:
+            pass
+    if errors and len(errors) == len(cases):
+        raise errors[0]
 
 
 async def _agent_of(
@@ -270,16 +305,8 @@ async def _run_here(
     """Run a case with the agent of the command line, as it was configured in the recorded turn."""
     from pydantic_deep.evals import replay_case, run_case
 
-    rows = case.rows
-    if rows is None:
-        settings = Settings(
-            directory='.', model=model or choose_model(None, recorded.environment.variables), sandbox=sandbox
-        )
-    else:
-        settings = settings_of(rows.end)
-        settings = settings.model_copy(
-            update={'model': model or settings.model, 'sandbox': sandbox or settings.sandbox}
-        )
+    rows, settings = case.rows, _settings(case, model, recorded.environment)
+    settings = settings.model_copy(update={'sandbox': sandbox or settings.sandbox})
     has_run = any(call.tool_name in GATED_TOOLS and call.status != 'deferred' for call in rows.calls) if rows else False
     approvals = ApprovalMode.allow if has_run and rows is not None and not rows.approvals else ApprovalMode.ask
     async with open_store('memory:') as store:  # a memory of the agent begins empty
@@ -287,6 +314,14 @@ async def _run_here(
         if is_replay:
             return await replay_case(agent)(case)
         return await run_case(agent, make_backend=_make_sandbox if settings.sandbox else None)(case)
+
+
+def _settings(case: TurnCase, model: str | None, environment: Environment) -> Settings:
+    """Return the settings of the recorded turn with another model, or those of this command line without a recording."""
+    if case.rows is None:
+        return Settings(directory='.', model=model or choose_model(None, environment.variables))
+    settings = settings_of(case.rows.end)
+    return settings.model_copy(update={'model': model or settings.model})
 
 
 def _make_sandbox(directory: Path) -> BackendProtocol:

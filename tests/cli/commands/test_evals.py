@@ -163,9 +163,68 @@ def test_handwritten_case_runs_with_the_default_options(invoke: Invoke, work: Pa
     folder.mkdir(parents=True)
     (folder / 'case.json').write_text('{"format_version": 1, "prompt": "Hi"}')
     assert invoke('evals', 'run', model=ScriptedModel('Hi.')).exit_code == 0
-    assert invoke('evals', 'run').stdout.count('No model to use') == 1
+    unusable = invoke('evals', 'run')
+    assert (unusable.exit_code, unusable.stderr.startswith('No model to use'), unusable.stdout) == (3, True, '')
     replayed = invoke('evals', 'run', '--replay', model=ScriptedModel())
     assert 'has no `recording.json`' in replayed.stdout
+
+
+def test_run_without_a_usable_model_ends_before_the_cases(case: str, invoke: Invoke):
+    """An exit code of 1 would say that the cases are not solved."""
+    for arguments in ((), ('-m', 'given', '-m', 'nope:x'), ('-m', 'nope:x')):
+        result = invoke('evals', 'run', *arguments)
+        assert (result.exit_code, result.stdout) == (3, ''), result.stderr
+
+
+def test_case_without_a_usable_model_fails_alone(case: str, invoke: Invoke, work: Path):
+    folder = work / 'evals/hello'
+    folder.mkdir(parents=True)
+    (folder / 'case.json').write_text('{"format_version": 1, "prompt": "Hi"}')
+    result = invoke('evals', 'run', model=ScriptedModel(*STEPS), variables={'PYDANTIC_DEEP_MODEL': 'nope:x'})
+    assert result.exit_code == 1
+    assert 'hello, command-line:\n  UnusableModelError' in result.stdout
+    assert 'poem   recorded' in result.stdout
+
+
+def test_agents_with_the_same_name_are_told_apart(case: str, invoke: Invoke, work: Path):
+    """The last of them hid the others, so that a variant was never run."""
+    (work / 'eval_same.py').write_text(
+        AGENTS + "one = agents['lazy']\ntwo = agents['command-line']\nboth = {'lazy': one, 'other': two}\n"
+    )
+    references = ('eval_same:one', 'eval_same:two', 'eval_same:one', 'eval_same:agents', 'eval_same:both')
+    result = invoke('evals', 'run', *(part for reference in references for part in ('--agents', reference)), '--json')
+    agents = [one['agent'] for one in json.loads(result.stdout)['scores']]
+    assert agents == [
+        'recorded',
+        'eval_same:one',
+        'eval_same:two',
+        'command-line',
+        'eval_same:agents lazy',
+        'eval_same:both lazy',
+        'other',
+    ]
+
+
+def test_name_of_the_recorded_turns_is_refused(case: str, invoke: Invoke, work: Path):
+    (work / 'eval_recorded.py').write_text(AGENTS + "agents['recorded'] = agents['lazy']\n")
+    result = invoke('evals', 'run', '--agents', 'eval_recorded:agents')
+    assert (result.exit_code, result.stdout) == (2, '')
+    assert "named 'recorded', which stands for the recorded turns" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ('options', 'said'),
+    [
+        (('--name', 'x' * 300), 'File name too long'),
+        (('--to', '/proc/nope'), '/proc/nope'),
+        (('--name', 'café'), 'Use letters of ASCII'),
+    ],
+)
+def test_case_that_cannot_be_written_is_named(case: str, invoke: Invoke, options: tuple[str, ...], said: str):
+    result = invoke('evals', 'record', 'HEAD', *options, model=ScriptedModel())
+    assert (result.exit_code, result.stdout) == (1, '')
+    assert said in result.stderr
+    assert 'Errno' not in result.stderr
 
 
 @pytest.mark.parametrize(
