@@ -133,7 +133,7 @@ def _record(
 
 @evals_app.command(
     'run',
-    epilog='Exit codes: 0 all cases are solved, 1 some are not, 2 wrong usage, 3 no usable model.',
+    epilog='Exit codes: 0 all cases are solved, 1 some are not, 2 wrong usage, 3 no usable model, 130 interrupted.',
 )
 def _run(
     context: typer.Context,
@@ -201,6 +201,9 @@ def _run(
             comparison = anyio.run(partial(compare, cases, tasks, on_result=report))
         except CaseError as error:
             raise error_exit(str(error), USAGE_ERROR_CODE) from None
+        except KeyboardInterrupt:
+            typer.echo(f'Interrupted: {ended[0]} of {total} runs. There is no table without the others.', err=True)
+            raise
     if json:
         print_document({'scores': comparison.scores, 'totals': comparison.totals, 'is_solved': bool(comparison)})
     else:

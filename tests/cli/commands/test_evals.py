@@ -205,6 +205,17 @@ def test_agents_with_the_same_name_are_told_apart(case: str, invoke: Invoke, wor
     ]
 
 
+def test_interruption_says_what_is_missing(case: str, invoke: Invoke, work: Path, monkeypatch: pytest.MonkeyPatch):
+    def interrupted(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(anyio, 'run', interrupted)
+    (work / 'eval_stopped.py').write_text(AGENTS)
+    result = invoke('evals', 'run', '--agents', 'eval_stopped:agents')
+    assert result.exit_code == 130
+    assert result.stderr.startswith('Interrupted: 0 of 2 runs. There is no table without the others.')
+
+
 def test_name_of_the_recorded_turns_is_refused(case: str, invoke: Invoke, work: Path):
     (work / 'eval_recorded.py').write_text(AGENTS + "agents['recorded'] = agents['lazy']\n")
     result = invoke('evals', 'run', '--agents', 'eval_recorded:agents')
