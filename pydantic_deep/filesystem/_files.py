@@ -1,7 +1,8 @@
 """The files of one run as the tools see them: path resolution, complete reads, and changes without lost updates.
 
 Large tool results are in memory and can be read under `/offload`, unless the user's backend has a file of the same
-path. All other files, and all changes, are those of the user's backend. A change reads the file, decides, and writes
+path. Listing or searching `/offload` covers both. All other files, and all changes, are those of the user's backend.
+A change reads the file, decides, and writes
 only if the file is unchanged. With a compare-and-swap backend this holds against all writers. With any other backend it
 holds between the calls of one run; a change that another run or program makes between the last check and the write is
 lost.
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import NoReturn, TypeVar
 
@@ -29,6 +30,7 @@ from pydantic_deep_backends.snapshots import digest_of
 
 from ._listing import render_listing
 from ._render import render_size
+from ._stored_results import FilesAndResults
 
 OFFLOAD = '/offload'
 """The directory of large results, as the tools of this capability see it."""
@@ -99,18 +101,22 @@ class Files:
 
     async def place_to_read(self, path: str) -> Place:
         """Resolve a path for reading: to a large result if there is one, unless the user's backend has a file of that
-        path.
+        path. The directory of large results has those of the user's backend too.
 
         Raises:
             InvalidPathError: The path is malformed.
             OSError: A component before `..` is not a directory.
         """
         place = await self.place(path)
-        if not is_within(place.path, OFFLOAD) or not await self.run.offload.exists(place.path):
-            return place
-        if await self.is_taken(place.path):
-            return place
-        return Place(backend=self.run.offload, path=place.path, is_offload=True)
+        if await self.is_result(place.path):
+            return Place(backend=self.run.offload, path=place.path, is_offload=True)
+        if place.path == OFFLOAD and await self.run.offload.exists(OFFLOAD):
+            return replace(place, backend=FilesAndResults(self.backend, self.run.offload, OFFLOAD, self.is_result))
+        return place
+
+    async def is_result(self, path: str) -> bool:
+        """Return whether an absolute path is a large result, or their directory, and not in the user's backend."""
+        return is_within(path, OFFLOAD) and await self.run.offload.exists(path) and not await self.is_taken(path)
 
     async def is_taken(self, path: str) -> bool:
         """Return whether the user's backend has an entry at an absolute path; `False` if it is unknown."""
