@@ -23,7 +23,7 @@ from pydantic_ai.workspaces import WorkspaceError
 from pydantic_deep._text.encodings import MAX_FILE_BYTES
 from pydantic_deep_backends import StateBackend
 from pydantic_deep_backends.errors import BackendError, FileChangedError
-from pydantic_deep_backends.paths import display_path, is_within
+from pydantic_deep_backends.paths import display_path, is_within, path_parts
 from pydantic_deep_backends.protocol import BackendProtocol, RefusesChanges, SupportsCommands, SupportsCompareAndSwap
 from pydantic_deep_backends.resolving import absolute_path
 from pydantic_deep_backends.snapshots import digest_of
@@ -157,9 +157,11 @@ class Files:
             The result of `decide`, the earlier contents (`None` if the file did not exist), and the new contents.
 
         Raises:
-            ToolFailed: Other writers interfered in every attempt, or the new contents are too large.
+            ToolFailed: Other writers interfered in every attempt, the new contents are too large, or the path is a large
+                result.
             OSError: The file cannot be read or written. It is unchanged.
         """
+        await self.refuse_result(place)
         key = await self._key(place)
         async with self.run.lock_by_key.setdefault(key, anyio.Lock()):
             for _ in range(MAX_ATTEMPTS):
@@ -211,12 +213,30 @@ class Files:
         """Raise the errors of a write that can be predicted, without writing.
 
         Raises:
-            ToolFailed: The contents are too large.
-            OSError: The path is read-only.
+            ToolFailed: The contents are too large, or the path is a large result.
+            OSError: The path is read-only, or cannot be that of a file.
         """
+        await self.refuse_result(place)
         _refuse_large(place, data)
         if isinstance(place.backend, RefusesChanges):
             await place.backend.refuse_change(place.path)
+
+    async def refuse_result(self, place: Place) -> None:
+        """Raise the error of a change that would hide a large result.
+
+        Raises:
+            ToolFailed: The path is a large result.
+            IsADirectoryError: It is the directory of large results.
+            NotADirectoryError: A parent of it is a large result.
+        """
+        result = '/'.join(('', *path_parts(place.path)[:2]))  # the directory has no subdirectories
+        if not await self.is_result(result):
+            return
+        if result == OFFLOAD:
+            raise IsADirectoryError(place.path)
+        if result != place.path:
+            raise NotADirectoryError(place.path)
+        raise ToolFailed(f'{place.shown} is the result of a tool, and read-only.')
 
     async def refuse_edit(self, place: Place) -> NoReturn:
         """Raise the error of an edit of a file that does not exist.
@@ -224,6 +244,7 @@ class Files:
         Raises:
             ModelRetry: There are files with similar names.
             ToolFailed: There are none, or the path is a large result.
+            OSError: The path cannot be that of a file.
         """
         await self.refuse_missing(place, advice=' Create it with write_file, or name another.')
         raise ToolFailed(f'{place.shown} does not exist. Find it with ls or glob, or create it with write_file.')
@@ -247,9 +268,9 @@ class Files:
         Raises:
             ModelRetry: There are similar names.
             ToolFailed: There are only others, or the path is a large result.
+            OSError: The path cannot be that of a file.
         """
-        if await self.run.offload.exists(place.path):
-            raise ToolFailed(f'{place.shown} is the result of a tool, and read-only.')
+        await self.refuse_result(place)
         parent, _, name = place.path.rpartition('/')
         try:
             entries = await place.backend.list_dir(parent or '/')

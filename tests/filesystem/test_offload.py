@@ -267,20 +267,50 @@ report.md (7 bytes)\
 
 async def test_offloaded_result_never_hides_a_user_file() -> None:
     backend = StateBackend({'/offload/call-1': 'mine\n'})
+
+    async def change() -> None:
+        await backend.write_bytes('/offload/call-1-2', b'mine too\n')
+
     model = ScriptedModel(
         call('dump'),
         call('read_file', path='/offload/call-1'),
         call('read_file', path='/offload/call-1-2', limit=1),
-        call('write_file', path='/offload/call-1-2', content='mine too\n'),
+        call('change'),
         call('read_file', path='/offload/call-1-2'),
+        call('write_file', path='/offload/call-1-2', content='ours\n'),
         'done',
     )
-    agent = Agent(model, tools=[dump], capabilities=[Filesystem(backend=backend)])
+    agent = Agent(model, tools=[dump, change], capabilities=[Filesystem(backend=backend)])
     contents = list(map(str, await results(agent, model)))
     assert 'All are in /offload/call-1-2:' in contents[0]
     assert contents[1] == '1\tmine'
     assert contents[2].startswith('1\trow 00000\n')
-    assert contents[4] == '1\tmine too'
+    assert contents[4:] == ['1\tmine too', 'Replaced /offload/call-1-2: 1 line, 5 bytes.']
+
+
+@pytest.mark.parametrize('is_user_directory', [False, True])
+async def test_write_that_would_hide_a_large_result_is_refused(is_user_directory: bool) -> None:
+    backend = StateBackend({'/offload/mine.txt': 'mine\n'} if is_user_directory else {})
+    model = ScriptedModel(
+        call('dump'),
+        call('write_file', path='./offload/call-1', content='mine\n'),
+        call('write_file', path='/offload/call-1/mine.txt', content='mine\n'),
+        call('write_file', path='/offload', content='mine\n'),
+        call('read_file', path='/offload/call-1/mine.txt'),
+        'done',
+    )
+    agent = Agent(model, tools=[dump], capabilities=[Filesystem(backend=backend)])
+    before = await backend.snapshot()
+    contents = list(map(str, (await results(agent, model))[1:]))
+    assert contents == snapshot(
+        [
+            '/offload/call-1 is the result of a tool, and read-only.',
+            '/offload/call-1/mine.txt: it, or a parent of it, is a file and not a directory.',
+            '/offload is a directory. Use ls, or name a file.',
+            '/offload/call-1/mine.txt: it, or a parent of it, is a file and not a directory.',
+        ]
+    )
+    assert await backend.snapshot() == before
 
 
 async def test_unavailable_backend_does_not_lose_large_results() -> None:
