@@ -273,7 +273,8 @@ class Files:
         await self.refuse_result(place)
         parent, _, name = place.path.rpartition('/')
         try:
-            entries = await place.backend.list_dir(parent or '/')
+            directory = await self.place_to_read(parent or '/')
+            entries = await directory.backend.list_dir(directory.path)
         except (OSError, BackendError, WorkspaceError):
             return
         # A dangling link is listed under its own name.

@@ -467,3 +467,14 @@ async def test_file_in_place_of_the_directory_hides_the_large_results() -> None:
     assert await results_after(StateBackend(), LS, GREP, file='/offload') == snapshot(
         ['/offload: it, or a parent of it, is a file and not a directory.', '/offload\n1: row 00007']
     )
+
+
+@pytest.mark.parametrize('files', [{}, {'/offload/mine.txt': 'mine\n'}])
+async def test_error_of_a_missing_file_names_large_results(files: dict[str, bytes | str]) -> None:
+    model = ScriptedModel(
+        call('dump'), call('read_file', path='/offload/call-7'), call('read_file', path='/offload/xyz'), 'done'
+    )
+    agent = Agent(model, tools=[dump], capabilities=[Filesystem(backend=StateBackend(files))])
+    similar, other = (await results(agent, model))[1:]
+    assert similar == '/offload/call-7 does not exist. Similar: /offload/call-1'
+    assert other == f'/offload/xyz does not exist. /offload has call-1{", mine.txt" if files else ""}.'
