@@ -1,7 +1,8 @@
 """The files of one run as the tools see them: path resolution, complete reads, and changes without lost updates.
 
 Large tool results are in memory and can be read under `/offload`, unless the user's backend has a file of the same
-path. All other files, and all changes, are those of the user's backend. A change reads the file, decides, and writes
+path. Listing or searching `/offload` covers both. All other files, and all changes, are those of the user's backend.
+A change reads the file, decides, and writes
 only if the file is unchanged. With a compare-and-swap backend this holds against all writers. With any other backend it
 holds between the calls of one run; a change that another run or program makes between the last check and the write is
 lost.
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import NoReturn, TypeVar
 
@@ -22,13 +23,14 @@ from pydantic_ai.workspaces import WorkspaceError
 from pydantic_deep._text.encodings import MAX_FILE_BYTES
 from pydantic_deep_backends import StateBackend
 from pydantic_deep_backends.errors import BackendError, FileChangedError
-from pydantic_deep_backends.paths import display_path, is_within
+from pydantic_deep_backends.paths import display_path, is_within, path_parts
 from pydantic_deep_backends.protocol import BackendProtocol, RefusesChanges, SupportsCommands, SupportsCompareAndSwap
 from pydantic_deep_backends.resolving import absolute_path
 from pydantic_deep_backends.snapshots import digest_of
 
 from ._listing import render_listing
 from ._render import render_size
+from ._stored_results import FilesAndResults
 
 OFFLOAD = '/offload'
 """The directory of large results, as the tools of this capability see it."""
@@ -99,18 +101,22 @@ class Files:
 
     async def place_to_read(self, path: str) -> Place:
         """Resolve a path for reading: to a large result if there is one, unless the user's backend has a file of that
-        path.
+        path. The directory of large results has those of the user's backend too.
 
         Raises:
             InvalidPathError: The path is malformed.
             OSError: A component before `..` is not a directory.
         """
         place = await self.place(path)
-        if not is_within(place.path, OFFLOAD) or not await self.run.offload.exists(place.path):
-            return place
-        if await self.is_taken(place.path):
-            return place
-        return Place(backend=self.run.offload, path=place.path, is_offload=True)
+        if await self.is_result(place.path):
+            return Place(backend=self.run.offload, path=place.path, is_offload=True)
+        if place.path == OFFLOAD and await self.run.offload.exists(OFFLOAD):
+            return replace(place, backend=FilesAndResults(self.backend, self.run.offload, OFFLOAD, self.is_result))
+        return place
+
+    async def is_result(self, path: str) -> bool:
+        """Return whether an absolute path is a large result, or their directory, and not in the user's backend."""
+        return is_within(path, OFFLOAD) and await self.run.offload.exists(path) and not await self.is_taken(path)
 
     async def is_taken(self, path: str) -> bool:
         """Return whether the user's backend has an entry at an absolute path; `False` if it is unknown."""
@@ -151,9 +157,11 @@ class Files:
             The result of `decide`, the earlier contents (`None` if the file did not exist), and the new contents.
 
         Raises:
-            ToolFailed: Other writers interfered in every attempt, or the new contents are too large.
+            ToolFailed: Other writers interfered in every attempt, the new contents are too large, or the path is a large
+                result.
             OSError: The file cannot be read or written. It is unchanged.
         """
+        await self.refuse_result(place)
         key = await self._key(place)
         async with self.run.lock_by_key.setdefault(key, anyio.Lock()):
             for _ in range(MAX_ATTEMPTS):
@@ -205,12 +213,30 @@ class Files:
         """Raise the errors of a write that can be predicted, without writing.
 
         Raises:
-            ToolFailed: The contents are too large.
-            OSError: The path is read-only.
+            ToolFailed: The contents are too large, or the path is a large result.
+            OSError: The path is read-only, or cannot be that of a file.
         """
+        await self.refuse_result(place)
         _refuse_large(place, data)
         if isinstance(place.backend, RefusesChanges):
             await place.backend.refuse_change(place.path)
+
+    async def refuse_result(self, place: Place) -> None:
+        """Raise the error of a change that would hide a large result.
+
+        Raises:
+            ToolFailed: The path is a large result.
+            IsADirectoryError: It is the directory of large results.
+            NotADirectoryError: A parent of it is a large result.
+        """
+        result = '/'.join(('', *path_parts(place.path)[:2]))  # the directory has no subdirectories
+        if not await self.is_result(result):
+            return
+        if result == OFFLOAD:
+            raise IsADirectoryError(place.path)
+        if result != place.path:
+            raise NotADirectoryError(place.path)
+        raise ToolFailed(f'{place.shown} is the result of a tool, and read-only.')
 
     async def refuse_edit(self, place: Place) -> NoReturn:
         """Raise the error of an edit of a file that does not exist.
@@ -218,6 +244,7 @@ class Files:
         Raises:
             ModelRetry: There are files with similar names.
             ToolFailed: There are none, or the path is a large result.
+            OSError: The path cannot be that of a file.
         """
         await self.refuse_missing(place, advice=' Create it with write_file, or name another.')
         raise ToolFailed(f'{place.shown} does not exist. Find it with ls or glob, or create it with write_file.')
@@ -241,12 +268,13 @@ class Files:
         Raises:
             ModelRetry: There are similar names.
             ToolFailed: There are only others, or the path is a large result.
+            OSError: The path cannot be that of a file.
         """
-        if await self.run.offload.exists(place.path):
-            raise ToolFailed(f'{place.shown} is the result of a tool, and read-only.')
+        await self.refuse_result(place)
         parent, _, name = place.path.rpartition('/')
         try:
-            entries = await place.backend.list_dir(parent or '/')
+            directory = await self.place_to_read(parent or '/')
+            entries = await directory.backend.list_dir(directory.path)
         except (OSError, BackendError, WorkspaceError):
             return
         # A dangling link is listed under its own name.

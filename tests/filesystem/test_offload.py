@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from inline_snapshot import snapshot
 from pydantic import BaseModel, Field
-from pydantic_ai import Agent, BinaryContent, Tool, ToolOutput, ToolReturn
+from pydantic_ai import Agent, BinaryContent, RunContext, Tool, ToolDefinition, ToolOutput, ToolReturn
+from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import ToolCallPart, ToolKind
 from pydantic_ai.workspaces import LocalWorkspaceBackend
 
 from pydantic_deep import DeepAgentDeps, create_deep_agent
+from pydantic_deep.extensions import SupportsReadPaths, find_capabilities
 from pydantic_deep.filesystem import Filesystem
 from pydantic_deep.filesystem._offload import name_of_call, text_of
 from pydantic_deep.testing import ScriptedModel, call, deps_for_test
-from pydantic_deep_backends import BackendUnavailableError, LocalBackend, StateBackend
+from pydantic_deep_backends import BackendProtocol, BackendUnavailableError, LocalBackend, StateBackend
 
 pytestmark = pytest.mark.anyio
 
@@ -253,6 +255,7 @@ async def test_user_files_under_offload_are_preserved() -> None:
 [lines 1 to 1 of 10,000; go on with offset 2]\
 """,
             """\
+call-1 (100.0 KB)
 mine.txt (5 bytes)
 report.md (7 bytes)\
 """,
@@ -264,20 +267,50 @@ report.md (7 bytes)\
 
 async def test_offloaded_result_never_hides_a_user_file() -> None:
     backend = StateBackend({'/offload/call-1': 'mine\n'})
+
+    async def change() -> None:
+        await backend.write_bytes('/offload/call-1-2', b'mine too\n')
+
     model = ScriptedModel(
         call('dump'),
         call('read_file', path='/offload/call-1'),
         call('read_file', path='/offload/call-1-2', limit=1),
-        call('write_file', path='/offload/call-1-2', content='mine too\n'),
+        call('change'),
         call('read_file', path='/offload/call-1-2'),
+        call('write_file', path='/offload/call-1-2', content='ours\n'),
         'done',
     )
-    agent = Agent(model, tools=[dump], capabilities=[Filesystem(backend=backend)])
+    agent = Agent(model, tools=[dump, change], capabilities=[Filesystem(backend=backend)])
     contents = list(map(str, await results(agent, model)))
     assert 'All are in /offload/call-1-2:' in contents[0]
     assert contents[1] == '1\tmine'
     assert contents[2].startswith('1\trow 00000\n')
-    assert contents[4] == '1\tmine too'
+    assert contents[4:] == ['1\tmine too', 'Replaced /offload/call-1-2: 1 line, 5 bytes.']
+
+
+@pytest.mark.parametrize('is_user_directory', [False, True])
+async def test_write_that_would_hide_a_large_result_is_refused(is_user_directory: bool) -> None:
+    backend = StateBackend({'/offload/mine.txt': 'mine\n'} if is_user_directory else {})
+    model = ScriptedModel(
+        call('dump'),
+        call('write_file', path='./offload/call-1', content='mine\n'),
+        call('write_file', path='/offload/call-1/mine.txt', content='mine\n'),
+        call('write_file', path='/offload', content='mine\n'),
+        call('read_file', path='/offload/call-1/mine.txt'),
+        'done',
+    )
+    agent = Agent(model, tools=[dump], capabilities=[Filesystem(backend=backend)])
+    before = await backend.snapshot()
+    contents = list(map(str, (await results(agent, model))[1:]))
+    assert contents == snapshot(
+        [
+            '/offload/call-1 is the result of a tool, and read-only.',
+            '/offload/call-1/mine.txt: it, or a parent of it, is a file and not a directory.',
+            '/offload is a directory. Use ls, or name a file.',
+            '/offload/call-1/mine.txt: it, or a parent of it, is a file and not a directory.',
+        ]
+    )
+    assert await backend.snapshot() == before
 
 
 async def test_unavailable_backend_does_not_lose_large_results() -> None:
@@ -339,3 +372,109 @@ async def test_repeated_call_id_does_not_overwrite_an_earlier_result() -> None:
 )
 def test_any_call_id_makes_a_safe_file_name(tool_call_id: str, name: str) -> None:
     assert name_of_call(tool_call_id) == name
+
+
+LS = call('ls', path='/offload')
+GLOB = call('glob', pattern='**', path='/offload')
+GREP = call('grep', pattern='row 0000[78]', path='/offload')
+
+
+class ReadPaths(AbstractCapability[object]):
+    """Records the paths that each call reads."""
+
+    def __init__(self) -> None:
+        self.seen: list[Sequence[str] | None] = []
+
+    async def before_tool_execute(
+        self, ctx: RunContext[object], *, call: ToolCallPart, tool_def: ToolDefinition, args: Any
+    ) -> Any:
+        [reader] = find_capabilities(ctx, SupportsReadPaths)
+        self.seen.append(await reader.read_paths(ctx, tool_def=tool_def, args=args))
+        return args
+
+
+async def results_after(
+    backend: BackendProtocol, *calls: ToolCallPart, file: str = '/offload/mine.txt', paths: ReadPaths | None = None
+) -> list[str]:
+    """Store a large result as `/offload/call-1`, then write a file of the user, and return the results of calls."""
+
+    async def change() -> None:
+        await backend.write_bytes(file, b'row 00007\n')
+
+    model = ScriptedModel(call('dump'), call('change'), *calls, 'done')
+    capabilities = [Filesystem(backend=backend), paths or ReadPaths()]
+    await Agent(model, tools=[dump, change], capabilities=capabilities).run('go')
+    return [str(part.content) for part in model.requests[-1].tool_returns[2:]]
+
+
+@pytest.mark.parametrize('is_local', [False, True], ids=['state', 'local'])
+async def test_directory_has_large_results_and_files(tmp_path: Path, is_local: bool) -> None:
+    backend = LocalBackend(tmp_path) if is_local else StateBackend()
+    await backend.write_bytes('/offload/more/mine.txt', b'row 00008\n')
+    assert await results_after(backend, LS, GLOB, GREP) == snapshot(
+        [
+            """\
+call-1 (100.0 KB)
+mine.txt (10 bytes)
+more/\
+""",
+            """\
+/offload/call-1
+/offload/mine.txt
+/offload/more/mine.txt\
+""",
+            """\
+/offload/call-1
+8: row 00007
+9: row 00008
+/offload/mine.txt
+1: row 00007
+/offload/more/mine.txt
+1: row 00008\
+""",
+        ]
+    )
+
+
+async def test_search_reads_the_results_and_the_targets_of_links(tmp_path: Path) -> None:
+    """A link does not move the results, so `UntrustedContent` never takes them for files of the project."""
+    (tmp_path / 'data').mkdir()
+    (tmp_path / 'offload').symlink_to('data')
+    paths = ReadPaths()
+    await results_after(LocalBackend(tmp_path), GREP, paths=paths)
+    assert paths.seen[-1] == ['/data', '/offload/call-1', '/data/mine.txt']
+
+
+async def test_file_of_the_same_path_hides_a_large_result() -> None:
+    assert await results_after(StateBackend(), LS, GREP, file='/offload/call-1') == snapshot(
+        [
+            'call-1 (10 bytes)',
+            """\
+/offload/call-1
+1: row 00007\
+""",
+        ]
+    )
+
+
+async def test_broken_link_of_the_same_path_does_not_hide_a_large_result(tmp_path: Path) -> None:
+    (tmp_path / 'offload').mkdir()
+    (tmp_path / 'offload' / 'call-1').symlink_to('nowhere')
+    assert (await results_after(LocalBackend(tmp_path), LS))[0].startswith('call-1 (100.0 KB)\n')
+
+
+async def test_file_in_place_of_the_directory_hides_the_large_results() -> None:
+    assert await results_after(StateBackend(), LS, GREP, file='/offload') == snapshot(
+        ['/offload: it, or a parent of it, is a file and not a directory.', '/offload\n1: row 00007']
+    )
+
+
+@pytest.mark.parametrize('files', [{}, {'/offload/mine.txt': 'mine\n'}])
+async def test_error_of_a_missing_file_names_large_results(files: dict[str, bytes | str]) -> None:
+    model = ScriptedModel(
+        call('dump'), call('read_file', path='/offload/call-7'), call('read_file', path='/offload/xyz'), 'done'
+    )
+    agent = Agent(model, tools=[dump], capabilities=[Filesystem(backend=StateBackend(files))])
+    similar, other = (await results(agent, model))[1:]
+    assert similar == '/offload/call-7 does not exist. Similar: /offload/call-1'
+    assert other == f'/offload/xyz does not exist. /offload has call-1{", mine.txt" if files else ""}.'

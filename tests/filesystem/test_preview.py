@@ -145,6 +145,20 @@ async def test_failing_write_is_previewed(preview: Ask) -> None:
     assert below.text.startswith('This would fail and change nothing: /a/b: it, or a parent of it, is a file')
 
 
+async def test_change_of_a_large_result_is_previewed_as_refused(preview: Ask) -> None:
+    def dump() -> str:
+        return 'x' * 30_000
+
+    calls = [
+        ToolCallPart('dump', {}, tool_call_id='long'),
+        call('write_file', path='/offload/long', content='y'),
+        call('edit_file', path='/offload/long', old_string='x', new_string='y'),
+    ]
+    found = await preview(StateBackend(), *calls, tools=[dump])
+    refused = 'This would fail and change nothing: /offload/long is the result of a tool, and read-only.'
+    assert [str(shown) for shown in found[1:]] == [refused, refused]
+
+
 async def test_write_to_a_changed_file_is_previewed_as_refused(preview: Ask) -> None:
     class Changing(StateBackend):
         reads = 0

@@ -34,6 +34,10 @@ def _checked_pattern(pattern: str) -> str:
     return pattern
 
 
+def _without_line_end(text: str) -> str:
+    return text.removesuffix('\r\n') if text.endswith('\r\n') else text.removesuffix('\n')
+
+
 class Check(BaseModel):
     """One check: an operation on a file, or on the answer."""
 
@@ -46,7 +50,7 @@ class Check(BaseModel):
     contains: str | None = None
     """A text that the file or the answer contains."""
     equals: str | None = None
-    """The complete text. A line end at the end makes no difference."""
+    """The complete text. A line end at the end, `\\n` or `\\r\\n`, makes no difference."""
     matches: Annotated[str, AfterValidator(_checked_pattern)] | None = None
     """A regular expression (RE2) that a line matches, as with the tool `grep`."""
 
@@ -80,5 +84,5 @@ class Check(BaseModel):
         if self.contains is not None:
             return self.contains in text
         if self.equals is not None:
-            return self.equals.removesuffix('\n') == text.removesuffix('\n')
+            return _without_line_end(self.equals) == _without_line_end(text)
         return bool(grep_file('/', data, self.matches or '').matches)

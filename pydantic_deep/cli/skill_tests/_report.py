@@ -137,7 +137,8 @@ def _reasons(run: CaseRun) -> Iterator[str]:
         others = [name for name in run.loaded if name != run.case.skill]
         instead = f'loaded {", ".join(others)} instead' if others else 'loaded no skill'
         yield f'should load it, {instead}' if run.case.should_load else 'should not load it, and did'
-    yield from (f'check failed: {result.check}' for result in run.checks if not result.passed)
+    if run.error is None:
+        yield from (f'check failed: {result.check}' for result in run.checks if not result.passed)
 
 
 def describe_run(run: CaseRun) -> str:

@@ -49,7 +49,9 @@ class CaseRun:
     loaded: tuple[str, ...] = ()
     """The names of the loaded skills, in order."""
     checks: tuple[CheckResult, ...] = ()
-    """The results of the checks; empty if there are none, or the scripted model has no script for them."""
+    """The results of the checks; empty if there are none, or the scripted model has no script for them. In a run that
+    failed, every check failed.
+    """
     error: str | None = None
     """Why the run failed; `None` if it did not."""
 
@@ -107,11 +109,16 @@ class CaseRunner:
         else:
             checks = () if answer is None else [result async for result in _results(case.checks, backend, answer)]
             return CaseRun(case=case, loaded=tuple(loaded), checks=tuple(checks))
-        return CaseRun(case=case, loaded=tuple(loaded), error=error)
+        failed = [CheckResult(check=check, passed=False) for check in case.checks if self._has_checks(case)]
+        return CaseRun(case=case, loaded=tuple(loaded), checks=tuple(failed), error=error)
+
+    def _has_checks(self, case: Case) -> bool:
+        """Return whether a run of the case is checked: the scripted model needs a script for that."""
+        return bool(case.checks) and (self.model is not None or bool(case.script))
 
     async def _play(self, case: Case, backend: StateBackend, loaded: dict[str, None]) -> str | None:
         """Return the answer; `None` if the run ended early, because there is nothing to check."""
-        has_checks = bool(case.checks) and (self.model is not None or bool(case.script))
+        has_checks = self._has_checks(case)
         model = self.model or ScriptedSkillModel(choose_skill(self.visible, case.prompt), case.script)
         deps = DeepAgentDeps(backend=backend)
         requests = 0

@@ -22,6 +22,7 @@ from pydantic_deep.cli.skill_tests._report import (
 from pydantic_deep.cli.skill_tests._runner import CaseRun, CheckResult
 
 CHECK = Check(file='invoice.md', contains='Sum: 12')
+FAILED = (CheckResult(check=CHECK, passed=False),)
 
 
 def case(id: str, should_load: bool = True, **fields: object) -> Case:
@@ -33,10 +34,10 @@ TASK = case('1', checks=(CHECK,), expectations=2)
 REMIND = case('query-1', should_load=False)
 
 FAILING = [
-    CaseRun(case=TASK, loaded=('invoices',), checks=(CheckResult(check=CHECK, passed=False),)),
+    CaseRun(case=TASK, loaded=('invoices',), checks=FAILED),
     CaseRun(case=TASK, loaded=('reminders', 'bills')),
-    CaseRun(case=TASK, error='The server is down.\x07'),
-    CaseRun(case=TASK, loaded=('bills',), error='No result after 9 seconds.'),
+    CaseRun(case=TASK, checks=FAILED, error='The server is down.\x07'),
+    CaseRun(case=TASK, loaded=('bills',), checks=FAILED, error='No result after 9 seconds.'),
     CaseRun(case=TASK, loaded=('invoices',), checks=(CheckResult(check=CHECK, passed=True),)),
     CaseRun(case=REMIND, loaded=('invoices',)),
     CaseRun(case=REMIND, loaded=('reminders',)),
@@ -67,7 +68,7 @@ def test_report_names_each_wrong_prompt_and_what_happened() -> None:
     assert not failing.passed
     assert text_of(failing) == snapshot("""\
 skill     prompts  should load  should not load  checks
-invoices        3       2 of 6           1 of 2  1 of 2
+invoices        3       2 of 6           1 of 2  1 of 4
 
 Failed
 invoices/1: Prompt 1 with \\x1b[31mcolour.
@@ -115,6 +116,24 @@ invoices                         23        1,245   1,400 in 2
 
 Expectations in words, not judged: 2.
 Cases without a `script`, not checked: 1.
+No language model ran: the scripted model compares words, so these figures say nothing about the descriptions. They say that the cases are valid, and that their scripts pass their checks. Name a model with --model.
+""")
+
+
+def test_case_whose_script_failed_has_a_script() -> None:
+    run = CaseRun(case=TASK, loaded=('invoices',), checks=FAILED, error='Step 1 failed.')
+    assert text_of(report([run], model=None), width=120) == snapshot("""\
+skill     prompts  should load  should not load  checks
+invoices        1       1 of 1                -  0 of 1
+
+Failed
+invoices/1: Prompt 1 with \\x1b[31mcolour.
+  Step 1 failed.
+
+tokens, estimated  in every request  when loaded  other files
+invoices                         23        1,245   1,400 in 2
+
+Expectations in words, not judged: 2.
 No language model ran: the scripted model compares words, so these figures say nothing about the descriptions. They say that the cases are valid, and that their scripts pass their checks. Name a model with --model.
 """)
 

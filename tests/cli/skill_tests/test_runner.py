@@ -14,7 +14,7 @@ from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep.cli.skill_tests._cases import Case, ScriptStep
 from pydantic_deep.cli.skill_tests._checks import Check
-from pydantic_deep.cli.skill_tests._runner import CaseRun, CaseRunner
+from pydantic_deep.cli.skill_tests._runner import CaseRun, CaseRunner, CheckResult
 from pydantic_deep.skills import Skills, discover_skills
 from pydantic_deep.testing import ScriptedModel, call
 
@@ -140,11 +140,14 @@ async def test_scripted_model_loads_by_words_and_plays_the_steps(make_runner: Ma
     assert (unscripted.loaded, unscripted.checks, unscripted.passed) == (('invoices',), (), True)
 
 
-async def test_failed_step_is_reported(make_runner: MakeRunner) -> None:
-    script = (ScriptStep(tool='read_file', args={'path': 'orders.csv'}), ScriptStep(answer='Done.'))
-    run = await make_runner().run(case(checks=(Check(equals='Done.'),), script=script))
+@pytest.mark.parametrize('tool', ['read_file', 'unknown'])
+async def test_failed_step_is_reported_and_fails_every_check(make_runner: MakeRunner, tool: str) -> None:
+    script = (ScriptStep(tool=tool, args={'path': 'orders.csv'}), ScriptStep(answer='Done.'))
+    checks = (Check(equals='Done.'), Check(file='invoice.md', exists=False))
+    run = await make_runner().run(case(checks=checks, script=script))
     assert run.error is not None
-    assert run.error.startswith('Step 1 of `script` failed. read_file: ')
+    assert run.error.startswith(f'Step 1 of `script` failed. {tool}: ')
+    assert run.checks == tuple(CheckResult(check=check, passed=False) for check in checks)
     assert (run.loads_rightly, run.passed) == (True, False)
 
 
@@ -153,6 +156,11 @@ async def test_failed_run_is_reported(make_runner: MakeRunner) -> None:
     assert run == CaseRun(case=case(), error='ZeroDivisionError: Oh.')
     assert not run.loads_rightly
     assert not CaseRun(case=case(should_load=False), error='Oh.').loads_rightly
+
+
+async def test_failed_run_without_a_script_has_no_checks(make_runner: MakeRunner) -> None:
+    run = await make_runner(timeout=0).run(case(checks=(Check(equals='Done.'),)))
+    assert (run.checks, run.passed) == ((), False)
 
 
 async def test_run_ends_after_its_time_limit(make_runner: MakeRunner) -> None:
