@@ -135,6 +135,8 @@ def test_case_of_another_program_needs_its_agent(invoke: Invoke, work: Path, tmp
     assert (again.exit_code, again.stderr) == (2, 'evals/house exists already. Choose another --name.\n')
     replayed = invoke('evals', 'run', 'evals/house', '--replay')
     assert 'was created by another program' in replayed.stdout
+    run = invoke('evals', 'run', 'evals/house', model=ScriptedModel())
+    assert (run.exit_code, 'was created by another program' in run.stdout) == (1, True)
 
 
 def test_agent_with_a_store_of_its_own_verifies_a_case(case: str, invoke: Invoke, work: Path):
