@@ -15,5 +15,5 @@ for version in "$@"; do
   fi
   bash scripts/setup.sh "$python" ".venv-$version" constraints.txt
   ".venv-$version/bin/python" --version
-  ".venv-$version/bin/python" -m pytest -q -n auto --dist worksteal -m "not slow"
+  ".venv-$version/bin/python" -m pytest -q -n $(($(getconf _NPROCESSORS_ONLN) + 1)) --dist worksteal -m "not slow"
 done

@@ -2,7 +2,7 @@
 # Runs the tests in one process more than there are cores, since tests also wait: for files, servers and other processes.
 # If COVERAGE is set, their coverage is measured for scripts/coverage.sh.
 # Without bubblewrap and Chromium, the tests that need them are skipped with a message.
-# WORKERS is another number of processes.
+# WORKERS overrides the number of processes.
 # usage: test.sh [pytest arguments]
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -11,6 +11,7 @@ from typing import Any, Final, cast
 
 from pydantic_ai.messages import TextContent, UserContent
 
+from pydantic_deep.store import ApprovalRecord
 from pydantic_deep.versions import AgentVersion, VersionedAgent
 from pydantic_deep_backends import Tree
 
@@ -31,7 +32,7 @@ _ANSWERS: Final[Mapping[str, str]] = {
     'responded': 'respond',
     'expired': 'deny',
 }
-_VALUES: Final[Mapping[str | None, str]] = {'edited': 'args', 'denied': 'reason', 'responded': 'content'}
+_VALUES: Final[Mapping[str, str]] = {'edit': 'args', 'deny': 'reason', 'respond': 'content'}
 
 
 async def record_case(
@@ -39,10 +40,9 @@ async def record_case(
 ) -> TurnCase:
     """Return the turn that ends with a version as a case. `write_case` writes it to a folder.
 
-    A turn that was paused and resumed is one case, with the answers. Of a turn that waits for approvals, the calls are
-    denied. The case contains the history before the turn, and
-    all files before it. Of other recorded cases among them it has only `case.json`, or each case would contain all
-    earlier ones.
+    A turn that was paused and resumed is one case, with the answers. If the turn waits for approvals, runs of the case
+    deny these calls. The case contains the history before the turn, and all files before it. Of other recorded cases
+    among them it has only `case.json`, or each case would contain all earlier ones.
 
     Args:
         versions: The agent, and the store with the version.
@@ -118,28 +118,23 @@ def _answered(rows: TurnRows) -> list[AskedCall]:
     """Return the calls that the runs of a turn got answers to, in the order of the answers, and then those that the turn
     waits for. A later answer to these is no part of the turn, and a run of the case denies them.
     """
-    answered = [one for one in rows.approvals if one.status in _ANSWERS and one.resumed_by is not None]
+    waiting = [one for one in rows.approvals if one.version_id == rows.end.id]
+    answered = [one for one in rows.approvals if one.status in _ANSWERS and one.resumed_by and one not in waiting]
+    answered.sort(key=lambda one: (one.decided_at or one.expires_at or 0, one.id))
     return [
-        AskedCall(
-            tool=approval.tool_name,
-            arguments=json.loads(approval.arguments),
-            subagents=json.loads(approval.path),
-            answer=cast('Any', _ANSWERS[approval.status]),
-            value=json.loads(approval.decision or '{}').get(_VALUES.get(approval.status)),
-        )
-        for approval in sorted(answered, key=lambda one: (one.decided_at or one.expires_at or 0, one.id))
-        if approval.version_id != rows.end.id
-    ] + [
-        AskedCall(
-            tool=approval.tool_name,
-            arguments=json.loads(approval.arguments),
-            subagents=json.loads(approval.path),
-            answer='deny',
-            value=NOT_ANSWERED,
-        )
-        for approval in rows.approvals
-        if approval.version_id == rows.end.id
+        *(_asked(one, _ANSWERS[one.status], json.loads(one.decision or '{}')) for one in answered),
+        *(_asked(one, 'deny', {'reason': NOT_ANSWERED}) for one in waiting),
     ]
+
+
+def _asked(approval: ApprovalRecord, answer: str, decision: Mapping[str, Any]) -> AskedCall:
+    return AskedCall(
+        tool=approval.tool_name,
+        arguments=json.loads(approval.arguments),
+        subagents=json.loads(approval.path),
+        answer=cast('Any', answer),
+        value=decision.get(_VALUES.get(answer, '')),
+    )
 
 
 def _are_completed(version: AgentVersion[Any, Any]) -> bool:

@@ -2,10 +2,10 @@
 
 Large tool results are in memory and can be read under `/offload`, unless the user's backend has a file of the same
 path. Listing or searching `/offload` covers both. All other files, and all changes, are those of the user's backend.
-A change reads the file, decides, and writes
-only if the file is unchanged. With a compare-and-swap backend this holds against all writers. With any other backend it
-holds between the calls of one run; a change that another run or program makes between the last check and the write is
-lost.
+
+A change reads the file, decides, and writes only if the file is unchanged. With a compare-and-swap backend this holds
+against all writers. With any other backend it holds between the calls of one run; a change that another run or program
+makes between the last check and the write is lost.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def at_any_depth(pattern: str) -> str:
 
 def below_directory(pattern: str, directory: str) -> str | None:
     """Return the rest of a pattern that begins with the directory of the search, such as `*.md` of `docs/*.md` in
-    `/work/docs`; `None` if it does not.
+    `/site/docs`; `None` if it does not.
 
     Args:
         pattern: The pattern.

@@ -413,7 +413,7 @@ export const moveHead = guarded(async (version: string, text: string) => {
   const from = open.value?.details.head;
   const id = currentId();
   if (!from || id === null) return;
-  toast.value = null; // nobody shall undo what happened before while the head moves
+  toast.value = null; // an earlier action must not be undone while the head moves
   await server.post(`conversations/${id}/head`, { version, expected: from });
   leave();
   await refresh();

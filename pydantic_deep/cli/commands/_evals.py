@@ -236,14 +236,14 @@ def _check_models(cases: Sequence[TurnCase], models: list[str], environment: Env
     for name in models:
         open_model(name, environment.models)
     errors: list[UnusableModelError] = []
-    for case in () if models else cases:
+    for case in cases if not models else ():
         try:
             settings = _settings(case, None, environment)
             open_model(choose_model(settings.model, environment.variables), environment.models)
         except UnusableModelError as error:
             errors.append(error)
         except ForeignVersionError:
-            pass
+            pass  # its run reports it
     if errors and len(errors) == len(cases):
         raise errors[0]
 
