@@ -36,7 +36,7 @@ from pydantic_deep.repository import Repository
 
 from ._redact import Redact, redact
 from ._run_observer import RunObserver, now
-from ._settle import settle
+from ._settle import LATEST_SECONDS, settle
 from ._types import AuditRecord
 
 _LOGGER = logging.getLogger('pydantic_deep')
@@ -67,10 +67,11 @@ class Audit(AbstractCapability[object]):
     redact: Redact = field(default=redact, kw_only=True, repr=False)
     """Redacts secrets in JSON values: pass a `Redactor` to add your own."""
     write_seconds: float = field(default=5.0, kw_only=True)
-    """Maximum time for each of the two writes, in seconds."""
+    """Maximum time that a run waits for each of the two writes, in seconds. A late write continues for a minute."""
     _above: AuditRecord | None = field(default=None, init=False, repr=False)
     _watch: RunObserver | None = field(default=None, init=False, repr=False, compare=False)
     _recovers: SupportsRecovery | None = field(default=None, init=False, repr=False, compare=False)
+    _writing: asyncio.Task[None] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not _is_repository(self.repository) and not callable(cast('object', self.repository)):
@@ -185,6 +186,8 @@ class Audit(AbstractCapability[object]):
         watch = self._watch
         if watch is None:
             return
+        if self._writing is not None:
+            self._writing.cancel()  # the first record, which may be late, is replaced
         known = watch.record
 
         async def write() -> None:
@@ -195,8 +198,11 @@ class Audit(AbstractCapability[object]):
             except Exception as error:  # noqa: BLE001 - user code: an audit does not affect the run
                 self._report(ctx, error, known)
 
-        late = TimeoutError(f'the write has not completed in {self.write_seconds} seconds')
-        await settle(write(), self.write_seconds, lambda: self._report(ctx, late, known))
+        late = TimeoutError(
+            f'the write has not completed in {self.write_seconds} seconds. It continues for {LATEST_SECONDS:.0f} seconds.'
+        )
+        self._writing = asyncio.ensure_future(write())
+        await settle(self._writing, self.write_seconds, lambda: self._report(ctx, late, known))
 
     def _rows(self, ctx: RunContext[object]) -> Repository[AuditRecord]:
         return self.repository if _is_repository(self.repository) else self.repository(ctx)
@@ -204,7 +210,9 @@ class Audit(AbstractCapability[object]):
     def _report(self, ctx: RunContext[object], error: Exception, record: AuditRecord | None) -> None:
         """Log that a record was not written, with its content. Tracebacks are omitted, as they may contain secrets."""
         kind = type(error).__name__
-        trace.get_current_span().add_event(UNWRITTEN, {'error.type': kind, 'pydantic_deep.run.id': ctx.run_id or ''})
+        span = trace.get_current_span()
+        if span.is_recording():  # the run of a late write may have ended
+            span.add_event(UNWRITTEN, {'error.type': kind, 'pydantic_deep.run.id': ctx.run_id or ''})
         _LOGGER.error(
             'The audit record of run %s (%s) could not be written: %s: %s',
             ctx.run_id,

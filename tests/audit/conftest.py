@@ -31,6 +31,8 @@ class Rows(MemoryRepository[AuditRecord]):
         """Statuses whose write cancels itself."""
         self.waits: set[str] = set()
         """Statuses whose write completes when `go` is set."""
+        self.fails_at_last = False
+        """Whether such a write fails then."""
         self.go = asyncio.Event()
         self.writing = asyncio.Event()
 
@@ -45,6 +47,8 @@ class Rows(MemoryRepository[AuditRecord]):
         if item.status in self.waits:
             self.writing.set()
             await self.go.wait()
+            if self.fails_at_last:
+                raise OSError('the disk is full')
         await super().upsert(item)
 
     async def all(self) -> list[AuditRecord]:
@@ -91,6 +95,7 @@ class AuditRows(Repository[AuditRecord], Protocol):
     hangs: set[str]
     gives_up: set[str]
     waits: set[str]
+    fails_at_last: bool
     go: asyncio.Event
     writing: asyncio.Event
 
