@@ -158,6 +158,9 @@ class SqlStore(AsyncResource):
 
     async def version(self, id: str) -> VersionRecord:
         """Return a version by its id, or by an unambiguous prefix."""
+        check_key('id', id)
+        if version := await self._engine.read(partial(_reads.version_by_id, id)):
+            return version
         return await self._read_existing('version', VersionNotFoundError, partial(_reads.version, id), id=id)
 
     async def versions(

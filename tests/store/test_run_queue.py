@@ -26,6 +26,9 @@ from pydantic_deep.store import (
     now,
 )
 from pydantic_deep.store._samples import Dialogue, sample_run
+from pydantic_deep.store.engine import Operation, Statement
+from pydantic_deep.store.operations import _queue
+from pydantic_deep.store.sql.dialect import POSTGRES
 
 pytestmark = pytest.mark.anyio
 
@@ -362,6 +365,23 @@ async def test_only_the_runs_of_a_worker_report(store: SqlStore, other: SqlStore
     after = [run for each in before if (run := await store.queue.get(each.run_id)) is not None]
     assert str(after[0].heartbeat_at) > str(before[0].heartbeat_at)
     assert after[1] == before[1]
+
+
+async def test_events_are_appended_without_a_flush(postgres_url: str) -> None:
+    """Events are for those who read along, so nobody waits until they are on disk."""
+    async with open_store(postgres_url) as store:
+        (run,) = await add(store.queue, new_id())
+        claim = await claimed(store.queue, run)
+
+        def append() -> Operation[object]:
+            assert (yield from _queue.append(claim.run_id, claim.epoch, 0, [b'one'], POSTGRES))
+            return (yield Statement('SHOW synchronous_commit'))
+
+        def show() -> Operation[object]:
+            return (yield Statement('SHOW synchronous_commit'))
+
+        assert await store.engine.write(append) == [('off',)]
+        assert await store.engine.read(show) == [('on',)]
 
 
 async def test_log_has_its_entries_in_order(store: SqlStore, other: SqlStore) -> None:

@@ -51,6 +51,12 @@ _SHOWN_CANDIDATES: Final = 5
 """Maximum number of versions that the error for an ambiguous prefix lists."""
 
 
+def version_by_id(id: str) -> Operation[VersionRecord | None]:
+    """Read a version by its whole id, in one statement."""
+    rows = yield Statement(_SELECT + ' WHERE v.id = ?1', (_keys.pack_id(id),))
+    return _rows.version_from(rows[0]) if rows else None
+
+
 def version(id: str) -> Operation[VersionRecord]:
     """Read a version by its id or a prefix of it."""
     number = yield from version_number(id)
@@ -100,8 +106,10 @@ def versions(filter: VersionFilter, limit: int, offset: int, before: int | None)
     configs, values = _configs(filter)
     where: list[str] = []
     if configs:
-        probe = f'SELECT COUNT(*) FROM (SELECT 1 FROM version WHERE config IN ({configs}) LIMIT {_FEW}) found'
-        is_rare = integer((yield Statement(probe, values))[0][0]) < _FEW
+        is_rare = False
+        if filter.conversation_id is None and filter.run_id is None:  # which have an index
+            probe = f'SELECT COUNT(*) FROM (SELECT 1 FROM version WHERE config IN ({configs}) LIMIT {_FEW}) found'
+            is_rare = integer((yield Statement(probe, values))[0][0]) < _FEW
         # The plus prevents both databases from using the index, which would sort all matches for one page.
         where.append(f'{"" if is_rare else "+"}v.config IN ({configs})')
     where += _conditions(filter, values)

@@ -47,7 +47,9 @@ class Dialect:
     former_writers: str
     """A query for the numbers in `tally` that no open connection has."""
     without_flush: str
-    """Makes the commit of the current transaction return before it is on disk; empty if the database cannot."""
+    """A condition, always true, that makes the commit of the current transaction return before it is on disk; empty if
+    the database cannot.
+    """
 
 
 Tables: TypeAlias = Callable[[Dialect], Operation[object]]
@@ -107,6 +109,6 @@ POSTGRES: Final = Dialect(
     drop_after_insert=('DROP TRIGGER {table}_tally ON {table}', 'DROP FUNCTION {table}_tally'),
     writer_default='pg_backend_pid()',
     former_writers='SELECT writer FROM tally EXCEPT SELECT pid FROM pg_stat_activity',
-    without_flush="SELECT set_config('synchronous_commit', 'off', true)",
+    without_flush=" AND set_config('synchronous_commit', 'off', true) = 'off'",
 )
 """The dialect of PostgreSQL."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pydantic_deep.store import SqlStore, StoreCorruptedError, new_id, open_store
+from pydantic_deep.store import SqlStore, StoreCorruptedError, VersionFilter, new_id, open_store
 from pydantic_deep.store._samples import Dialogue, sample_call, sample_request, sample_run
 from pydantic_deep.store.engine import Operation, Row
 from pydantic_deep.store.operations import _reads as reads
@@ -69,10 +69,28 @@ async def test_integrity_checks_need_no_extra_queries(store: SqlStore) -> None:
         store.branches(dialogue.id),
         store.versions(limit=2),
         store.conversations(),
+        store.version(version.id),
     ):
         CountedEngine.take()
         assert await read
         assert CountedEngine.take() == 1
+
+
+async def test_versions_of_one_conversation_are_not_counted_for_all(store: SqlStore) -> None:
+    """A page of the versions with certain metadata begins with a probe of their number, but not in one conversation."""
+    dialogue = Dialogue(store)
+    version = await grow(dialogue, await dialogue.begin(), 3)
+    taken: list[int] = []
+    for conversation_id in (None, dialogue.id):
+        filter = VersionFilter(metadata={'owner': 'ada'}, conversation_id=conversation_id)
+        await store.versions(filter)
+        CountedEngine.texts.clear()
+        assert await store.versions(filter) == []
+        taken.append(sum('found' in text for text in CountedEngine.texts))
+    assert taken == [1, 0]
+    assert (
+        await store.versions(VersionFilter(conversation_id=dialogue.id, agent_name=version.agent_name), limit=1)
+    ) == [version]
 
 
 async def test_page_of_versions_is_read_without_sorting(tmp_path: Path) -> None:
