@@ -199,7 +199,7 @@ class RunQueue:
             entries: The entries.
         """
         append = partial(_queue.append, run.run_id, run.epoch, after, entries, self._dialect)
-        return await self._engine.write(append)
+        return await self._engine.write_unsynced(append)
 
     async def entries(self, run_id: str, epoch: int, *, after: int = 0) -> Sequence[LoggedEntries]:
         """Return the next entries of a log in parts, of which the first may begin before `after`; empty at the end."""

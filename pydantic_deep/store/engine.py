@@ -120,6 +120,13 @@ class Engine(Protocol):
         """
         ...
 
+    async def write_unsynced(self, operation: Callable[[], Operation[T]]) -> T:
+        """Run an operation like `write` that a crash of the database may lose and that may run twice.
+
+        If the database can commit without waiting for its disk, it has one statement, which does so.
+        """
+        ...
+
     async def write_alone(self, operation: Callable[[], Operation[T]]) -> T:
         """Run an operation like `write`, but after the writes in progress, and before those that start later.
 

@@ -95,6 +95,10 @@ class MemoryEngine:
             raise StoreReadOnlyError(f'The store {self.url!r} is read-only. Open it without `read_only`.')
         return await self._put(operation)
 
+    async def write_unsynced(self, operation: Callable[[], Operation[T]]) -> T:
+        """Run an operation like `write`."""
+        return await self.write(operation)
+
     async def write_alone(self, operation: Callable[[], Operation[T]]) -> T:
         """Run an operation like `write`: all operations are serialized."""
         return await self.write(operation)

@@ -84,6 +84,10 @@ class MortalEngine:
         self._check()
         return await self._engine.write(operation)
 
+    async def write_unsynced(self, operation: Callable[[], Operation[T]]) -> T:
+        self._check()
+        return await self._engine.write_unsynced(operation)
+
     async def write_alone(self, operation: Callable[[], Operation[T]]) -> T:
         self._check()
         return await self._engine.write_alone(operation)

@@ -6,8 +6,10 @@ import itertools
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import anyio
+import asyncpg
 import pytest
 
 from pydantic_deep import open_store
@@ -26,9 +28,7 @@ from pydantic_deep.store import (
     now,
 )
 from pydantic_deep.store._samples import Dialogue, sample_run
-from pydantic_deep.store.engine import Operation, Statement
-from pydantic_deep.store.operations import _queue
-from pydantic_deep.store.sql.dialect import POSTGRES
+from tests.store.conftest import Ask
 
 pytestmark = pytest.mark.anyio
 
@@ -367,21 +367,21 @@ async def test_only_the_runs_of_a_worker_report(store: SqlStore, other: SqlStore
     assert after[1] == before[1]
 
 
-async def test_events_are_appended_without_a_flush(postgres_url: str) -> None:
-    """Events are for those who read along, so nobody waits until they are on disk."""
-    async with open_store(postgres_url) as store:
+async def test_events_are_appended_without_a_flush(ask_durable_postgres: Ask) -> None:
+    """Events are for clients that read along, so a run does not wait until they are on disk."""
+    url = ask_durable_postgres('database')
+    server: Any = await asyncpg.connect(url)
+    async with open_store(url) as store:
         (run,) = await add(store.queue, new_id())
         claim = await claimed(store.queue, run)
-
-        def append() -> Operation[object]:
-            assert (yield from _queue.append(claim.run_id, claim.epoch, 0, [b'one'], POSTGRES))
-            return (yield Statement('SHOW synchronous_commit'))
-
-        def show() -> Operation[object]:
-            return (yield Statement('SHOW synchronous_commit'))
-
-        assert await store.engine.write(append) == [('off',)]
-        assert await store.engine.read(show) == [('on',)]
+        await server.execute("ALTER SYSTEM SET wal_writer_delay = '10s'")
+        await server.execute('SELECT pg_reload_conf()')
+        assert await store.queue.append(claim, 0, [b'one'])
+        assert await server.fetchval('SELECT pg_current_wal_insert_lsn() > pg_current_wal_flush_lsn()')
+        end = await server.fetchval('SELECT pg_current_wal_insert_lsn()')
+        await store.queue.beat()
+        assert await server.fetchval('SELECT pg_current_wal_flush_lsn() >= $1', end)
+    await server.close()
 
 
 async def test_log_has_its_entries_in_order(store: SqlStore, other: SqlStore) -> None:

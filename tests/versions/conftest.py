@@ -56,6 +56,9 @@ class CountingEngine:
         self._has_written = self.fails_read is not None
         return await self._engine.write(lambda: _noted(operation(), self.writes, stop))
 
+    async def write_unsynced(self, operation: Callable[[], Operation[T]]) -> T:  # pragma: no cover - the type needs it
+        return await self._engine.write_unsynced(operation)
+
     async def write_alone(self, operation: Callable[[], Operation[T]]) -> T:
         return await self._engine.write_alone(operation)
 

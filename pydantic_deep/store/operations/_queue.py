@@ -214,10 +214,12 @@ def beat(worker: str, now: int) -> Operation[None]:
 def append(run_id: str, epoch: int, after: int, entries: Sequence[bytes], dialect: Dialect) -> Operation[bool]:
     """Append entries to the log of a claim; return `False` if the claim is not the newest any more."""
     id, last = _keys.pack_id(run_id), after + len(entries)
-    sql = 'UPDATE queued_run SET position = ?4 WHERE run_id = ?1 AND epoch = ?2 AND position = ?3'
-    if not (yield Statement(f'{sql}{dialect.without_flush} RETURNING number', (id, epoch, after, last))):
-        return False
     data = b''.join(part for entry in entries for part in (_LENGTH.pack(len(entry)), entry))
+    if dialect.append_entries:
+        return bool((yield Statement(dialect.append_entries, (id, epoch, after, last, data))))
+    sql = 'UPDATE queued_run SET position = ?4 WHERE run_id = ?1 AND epoch = ?2 AND position = ?3 RETURNING number'
+    if not (yield Statement(sql, (id, epoch, after, last))):
+        return False
     sql = 'INSERT INTO run_event (run_id, epoch, last, entries) VALUES (?1, ?2, ?3, ?4)'
     yield Statement(sql, (id, epoch, last, data))
     return True

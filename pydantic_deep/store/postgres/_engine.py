@@ -200,6 +200,11 @@ class PostgresEngine:
         """
         return await self._run_write(operation, BEGIN_WRITE)
 
+    async def write_unsynced(self, operation: Callable[[], Operation[T]]) -> T:
+        """Run an operation of one statement, which is its own transaction."""
+        self._check_writable()
+        return await self._run(lambda: self._write_unsynced(operation))
+
     async def write_alone(self, operation: Callable[[], Operation[T]]) -> T:
         """Run an operation like `write`, while no other write runs."""
         return await self._run_write(operation, BEGIN_ALONE)
@@ -247,8 +252,7 @@ class PostgresEngine:
                 await self._session.aclose()
 
     async def _run_write(self, operation: Callable[[], Operation[T]], begin: str) -> T:
-        if self._is_read_only:
-            raise StoreReadOnlyError(f'The store {self._url!r} is read-only. Open it without `read_only`.')
+        self._check_writable()
         write = _Write[T](begin)
         try:
             return await self._run(lambda: self._write(write, operation))
@@ -273,6 +277,10 @@ class PostgresEngine:
             except LOST as error:
                 if not await wait.allows_repetition():
                     raise translate_error(error, self._url, self._reconnection.wait_seconds) from error
+
+    def _check_writable(self) -> None:
+        if self._is_read_only:
+            raise StoreReadOnlyError(f'The store {self._url!r} is read-only. Open it without `read_only`.')
 
     def _check_usable(self) -> None:
         self._fork_guard.check(self._url)
@@ -367,6 +375,10 @@ class PostgresEngine:
                 except RETRYABLE:
                     write.conflicts += 1
                     raise
+
+    async def _write_unsynced(self, operation: Callable[[], Operation[T]]) -> T:
+        async with self._write_slots, self._connection() as connection:
+            return await run_only_statement(connection, operation())
 
     async def _write_once(self, write: _Write[T], operation: Callable[[], Operation[T]], connection: Connection) -> T:
         begin = write.begin if write.conflicts < _MAX_SHARED_ATTEMPTS else BEGIN_ALONE

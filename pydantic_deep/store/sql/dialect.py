@@ -46,10 +46,8 @@ class Dialect:
     """An expression for a number that no other open connection has; a constant if only one can write."""
     former_writers: str
     """A query for the numbers in `tally` that no open connection has."""
-    without_flush: str
-    """A condition, always true, that makes the commit of the current transaction return before it is on disk; empty if
-    the database cannot.
-    """
+    append_entries: str
+    """Appends entries to the log of a run in one statement, without waiting for the disk; empty if the database cannot."""
 
 
 Tables: TypeAlias = Callable[[Dialect], Operation[object]]
@@ -82,7 +80,7 @@ SQLITE: Final = Dialect(
     drop_after_insert=('DROP TRIGGER {table}_tally',),
     writer_default='0',
     former_writers='SELECT writer FROM tally WHERE writer <> 0',
-    without_flush='',
+    append_entries='',
 )
 """The dialect of SQLite."""
 
@@ -109,6 +107,9 @@ POSTGRES: Final = Dialect(
     drop_after_insert=('DROP TRIGGER {table}_tally ON {table}', 'DROP FUNCTION {table}_tally'),
     writer_default='pg_backend_pid()',
     former_writers='SELECT writer FROM tally EXCEPT SELECT pid FROM pg_stat_activity',
-    without_flush=" AND set_config('synchronous_commit', 'off', true) = 'off'",
+    append_entries='WITH claim AS (UPDATE queued_run SET position = ?4'
+    " WHERE run_id = ?1 AND epoch = ?2 AND position = ?3 AND set_config('synchronous_commit', 'off', true) = 'off'"
+    ' RETURNING run_id, epoch, position) INSERT INTO run_event (run_id, epoch, last, entries)'
+    ' SELECT run_id, epoch, position, CAST(?5 AS BYTEA) FROM claim RETURNING last',
 )
 """The dialect of PostgreSQL."""

@@ -142,6 +142,10 @@ class SqliteEngine:
             raise StoreReadOnlyError(f'The store {self.url!r} is read-only. Open it without `read_only`.')
         return await self._put(self._writes, operation)
 
+    async def write_unsynced(self, operation: Callable[[], Operation[T]]) -> T:
+        """Run an operation like `write`."""
+        return await self.write(operation)
+
     async def write_alone(self, operation: Callable[[], Operation[T]]) -> T:
         """Run an operation like `write`: all writes are serialized, across all processes."""
         return await self.write(operation)
