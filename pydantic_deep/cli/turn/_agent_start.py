@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
@@ -36,9 +36,15 @@ async def started_agent(runtime: AgentRuntime, notify: Callable[[str], None]) ->
             await stack.enter_async_context(runtime.agent)
         finally:
             notice.cancel()
-        for name, error in (error for each in servers for error in each.errors.items()):
-            notify(escape_invisible(str(redact(f'The MCP server {name} is not running: {error}'))))
+        for sentence in missing_servers(runtime):
+            notify(sentence)
         yield
+
+
+def missing_servers(runtime: AgentRuntime) -> Iterator[str]:
+    """Yield a sentence for each MCP server of an agent in use that is not running, with the reason, without secrets."""
+    for name, error in (error for each in mcp_servers_of(runtime) for error in each.errors.items()):
+        yield escape_invisible(str(redact(f'The MCP server {name} is not running: {error}')))
 
 
 def mcp_servers_of(runtime: AgentRuntime) -> list[McpServers]:
