@@ -361,7 +361,8 @@ class ConversationStart:
         Args:
             runtime: The agent.
             settings: The settings of the agent.
-            is_chat: Whether the user can finish a turn whose process stopped, instead of continuing after it.
+            is_chat: Whether the user can finish a turn that has not ended, instead of continuing after it; one with
+                pending approvals only at a terminal.
         """
         await check_runtime(runtime)
         url = NO_STORE if self.no_store else choose_store(self.store, self.environment)
@@ -378,7 +379,9 @@ class ConversationStart:
                 with deferred_warnings():
                     name = self.base or HEAD
                     record = await conversation.revisions.find(name)
-                    if not is_chat or await conversation.select_suspended(record) is None:
+                    if is_chat and (sys.stdin.isatty() or record.state != 'awaiting_approval'):
+                        await conversation.select(record)
+                    else:  # without a terminal, the next line of the input would abandon calls that nobody has seen
                         await conversation.continue_from(name)
             yield conversation
 
