@@ -99,8 +99,6 @@ async def merge_versions(
         InvalidMergeChoiceError: `choices` contains a path without a conflict.
     """
     one, other = [await reader.versions.load(record.id) for record in (ours, theirs)]
-    if await reader.contains(one.record, other.record):
-        return MergeReport(version=None, conflicts=[])
     try:
         merged = await one.merge(other, choices=choices)
     except MergeConflictError as error:
@@ -109,6 +107,8 @@ async def merge_versions(
             return MergeReport(version=None, conflicts=conflicts)
         choices = {**choices, **{conflict.path: side for conflict in error.conflicts}}
         merged = await one.merge(other, choices=choices)
+    if merged.id == one.id:  # it contains the other version already
+        return MergeReport(version=None, conflicts=[])
     return MergeReport(version=await reader.views.version(merged.record), conflicts=[], choices=dict(choices))
 
 

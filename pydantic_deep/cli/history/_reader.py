@@ -188,13 +188,6 @@ class VersionReader:
                 )
                 typer.echo(escape_invisible(text), err=True)
 
-    async def contains(self, record: VersionRecord, other: VersionRecord) -> bool:
-        """Return whether a version is another version or descends from it, also through merges."""
-        seen = await ancestors(self.store, record)
-        ends = {ancestor.run_id: ancestor.number for ancestor in seen.values()}
-        is_step_of_them = other.kind == 'step' and other.number < ends.get(other.run_id, 0)
-        return other.id in seen or is_step_of_them
-
     async def _log_page(self, page: Sequence[VersionRecord], turn_bases: dict[str, str]) -> LogPage:
         head = await self.revisions.find_head()
         return LogPage(
