@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from pydantic_deep.store.analytics import Table
 
 VERSION_HELP = (
-    'Versions: HEAD is the version whose files the directory has, HEAD~2 the version two turns before it; pauses and '
-    'steps within turns do not count. An id can be shortened to its end, as `log` shows it, or to an unambiguous '
+    'Versions: HEAD is the version whose files the directory has, HEAD~2 the version two before it; edits and merges '
+    'count, pauses and steps within turns do not. An id can be shortened to its end, as `log` shows it, or to an unambiguous '
     'beginning. A branch name refers to its newest version, in the conversation of HEAD, else in the only other one of '
     'the directory that has it; '
     'a name that a program has set on versions refers to the newest of them. Ids take precedence over branches, '
