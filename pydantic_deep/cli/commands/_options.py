@@ -22,7 +22,7 @@ from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli._schemas import TaskResult
 from pydantic_deep.cli.approvals._policy import ApprovalMode, NotPendingError
 from pydantic_deep.cli.configuration._schema import ConfigurationError
-from pydantic_deep.cli.history._changes import WrongMergeSideError
+from pydantic_deep.cli.history._changes import InvalidBranchNameError, WrongMergeSideError
 from pydantic_deep.cli.history._reader import VersionReader
 from pydantic_deep.cli.history._revisions import Revisions, UnknownVersionError
 from pydantic_deep.cli.history._store import NO_STORE, UnusableStoreError, choose_store, open_chosen_store
@@ -105,6 +105,7 @@ USAGE_ERRORS = (
     ConfigurationError,
     ForeignVersionError,
     InvalidAgentsError,
+    InvalidBranchNameError,
     InvalidMergeChoiceError,
     McpConfigError,
     NotPendingError,
