@@ -94,7 +94,7 @@ def _check_arguments(spec: JsonValue, path: Path, types: Mapping[str, type[Evalu
     try:
         evaluator = EvaluatorSpec.model_validate(spec)
     except ValidationError as error:
-        hint = 'Write a name, or a name with arguments, such as {"Contains": "tea"}.'
+        hint = 'Write a name, or a name with arguments, such as {"FilesEqual": {"paths": ["*.csv"]}}.'
         raise CaseFormatError(path, f'{json.dumps(spec)} is not an evaluator. {hint}') from error
     if (found := types.get(evaluator.name)) is None:
         return

@@ -154,7 +154,10 @@ def test_unknown_evaluator_of_one_case_is_named_with_its_file_and_the_known_ones
             {'Polite': {'how': 'very'}},
             "Evaluator 'Polite': got an unexpected keyword argument 'how'. Its arguments: none.",
         ),
-        (3, '3 is not an evaluator. Write a name, or a name with arguments, such as {"Contains": "tea"}.'),
+        (
+            3,
+            '3 is not an evaluator. Write a name, or a name with arguments, such as {"FilesEqual": {"paths": ["*.csv"]}}.',
+        ),
     ],
 )
 def test_arguments_that_an_evaluator_needs_are_named(evaluator: Any, reason: str, tmp_path: Path):

@@ -139,7 +139,7 @@ def _run(
     context: typer.Context,
     directory: Annotated[
         Path,
-        typer.Argument(metavar='[DIR]', exists=True, file_okay=False, help='The directory of the cases, or one case.'),
+        typer.Argument(metavar='DIR', exists=True, file_okay=False, help='The directory of the cases, or one case.'),
     ] = Path('evals'),
     agents: AgentsOption = None,
     models: Annotated[

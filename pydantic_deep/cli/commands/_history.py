@@ -60,7 +60,7 @@ VERSION_HELP = (
 EXIT_CODE_HELP = 'Exit codes: 0 done, 1 it failed, 2 wrong usage.'
 
 VersionArgument = Annotated[
-    str, typer.Argument(metavar='[VERSION]', help='The version.', autocompletion=complete_version)
+    str, typer.Argument(metavar='VERSION', help='The version.', autocompletion=complete_version)
 ]
 
 history_app = typer.Typer()
@@ -180,11 +180,11 @@ def _context(
 @history_app.command('diff', epilog=f'{VERSION_HELP}\n\n{EXIT_CODE_HELP}')
 def _diff(
     context: typer.Context,
-    before: Annotated[str, typer.Argument(metavar='[A]', help='A version.', autocompletion=complete_version)] = HEAD,
+    before: Annotated[str, typer.Argument(metavar='A', help='A version.', autocompletion=complete_version)] = HEAD,
     after: Annotated[
         str | None,
         typer.Argument(
-            metavar='[B]',
+            metavar='B',
             help='Another version. Default: A is compared with the start of its turn.',
             autocompletion=complete_version,
         ),
