@@ -28,7 +28,7 @@ from pydantic_deep.cli.history._revisions import Revisions, UnknownVersionError
 from pydantic_deep.cli.history._store import NO_STORE, UnusableStoreError, choose_store, open_chosen_store
 from pydantic_deep.cli.render._ids import HEAD
 from pydantic_deep.cli.render._next_command import keep_option
-from pydantic_deep.cli.render._terminal_text import escape_invisible
+from pydantic_deep.cli.render._terminal_text import describe_error, escape_invisible
 from pydantic_deep.cli.terminal._deferred_warnings import deferred_warnings
 from pydantic_deep.cli.turn._conversation import (
     Conversation,
@@ -427,7 +427,7 @@ def exit_on_error(output: OutputFormat = OutputFormat.text) -> Generator[None]:
     except BrokenPipeError:  # the reader of the output is gone: `run_app` exits without a message
         raise
     except (DeepAgentError, ScanLimitError, OSError) as error:
-        raise error_exit(str(error), EXIT_CODES['failed']) from None
+        raise error_exit(describe_error(error), EXIT_CODES['failed']) from None
 
 
 def read(

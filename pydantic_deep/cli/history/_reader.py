@@ -109,8 +109,11 @@ class VersionReader:
         Raises:
             UnknownVersionError: A revision matches no version, or several.
         """
-        names = (f'{before}~', before) if after is None else (before, after)
-        one, other = [await self.revisions.find(name) for name in names]
+        one = await self.revisions.find(before)  # an error names what the user wrote
+        if after is None:
+            one, other = await self.revisions.find(f'{before}~'), one
+        else:
+            other = await self.revisions.find(after)
         return await self.views.difference(one, other)
 
     async def page(
