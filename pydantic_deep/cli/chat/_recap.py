@@ -44,7 +44,8 @@ async def print_recap(
 ) -> None:
     """Print the last prompts of the conversation of a version, and the beginning of its last answer."""
     lineage = await reader.store.lineage(record.id)
-    turns = [version for version in lineage.versions if version.kind == 'turn']
+    paused = record.id if record.kind == 'pause' else None
+    turns = [version for version in lineage.versions if version.kind == 'turn' or version.id == paused]
     shown = await reader.views.versions(turns[-MAX_PROMPTS:])
     if len(turns) > len(shown):
         earlier = len(turns) - len(shown)

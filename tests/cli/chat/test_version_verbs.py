@@ -245,7 +245,7 @@ def test_switch_shows_pending_calls(invoke: Invoke) -> None:
     invoke('run', 'Fix it', '--approvals=pause', model=ScriptedModel(EDIT))
     result = invoke('chat', model=ScriptedModel(), stdin='/switch HEAD\n')
     pending = 'Pending calls: edit_file /poem.txt. /resume asks about them; another prompt continues without them.\n'
-    assert result.stderr.endswith(pending)
+    assert result.stderr.endswith(f'> Fix it\n{pending}')
 
 
 def test_continued_chat_without_a_terminal_abandons_no_calls(invoke: Invoke, work: Path) -> None:
