@@ -37,7 +37,7 @@ from pydantic_deep.cli.chat._verbs import VerbTable, split_command
 from pydantic_deep.cli.chat._version_verbs import VERSION_VERBS
 from pydantic_deep.cli.render._event_lines import WORKED_ON_COPY
 from pydantic_deep.cli.render._ids import short_id
-from pydantic_deep.cli.turn._agent_start import missing_servers
+from pydantic_deep.cli.turn._agent_start import describe_missing
 from pydantic_deep.cli.turn._conversation import Conversation
 from pydantic_deep.cli.turn._runner import TurnObserver, TurnReport, recover_turn, resume_turn
 from pydantic_deep.cli.turn._turn_presenter import Work
@@ -184,9 +184,9 @@ class EditorSession(ChatSession):
         ]
 
     async def announce(self) -> None:
-        """Send the commands and the MCP servers that are not running, after the response to the request being handled."""
+        """Send the commands and what the agent is missing, after the response to the request that is being handled."""
         self._emit([helpers.update_available_commands(await self.commands())])
-        for sentence in missing_servers(self.runtime):
+        for sentence in await describe_missing(self.runtime):
             self._emit([helpers.update_agent_message_text(f'{sentence}\n\n')])
 
     async def restore_mode(self) -> None:

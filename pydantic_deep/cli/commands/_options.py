@@ -162,9 +162,9 @@ def choice_parser(*choices: ChoiceT) -> Callable[[str], ChoiceT]:
 
 
 def parse_text(text: str) -> str:
-    """Return the text of an option. An empty one, such as that of an unset variable of a shell, is wrong usage."""
+    """Return the text of an option or argument. An empty one, such as that of an unset variable of a shell, is wrong usage."""
     if is_blank(text):
-        raise typer.BadParameter('it is empty. Omit it, or pass a text.')
+        raise typer.BadParameter('it is empty. Pass a text.')
     return text
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Final
 
+from pydantic_ai import UserError
 from pydantic_ai.capabilities import AbstractCapability
 
 from pydantic_deep.audit import redact
@@ -25,7 +26,7 @@ async def started_agent(runtime: AgentRuntime, notify: Callable[[str], None]) ->
 
     Args:
         runtime: The agent and its MCP servers.
-        notify: Tells the user a sentence: what takes long, and which servers are not running.
+        notify: Tells the user a sentence: what takes long, and which servers and skills are missing.
     """
     servers = mcp_servers_of(runtime)
     names = [escape_invisible(name) for each in servers for name in each.servers]
@@ -36,15 +37,22 @@ async def started_agent(runtime: AgentRuntime, notify: Callable[[str], None]) ->
             await stack.enter_async_context(runtime.agent)
         finally:
             notice.cancel()
-        for sentence in missing_servers(runtime):
+        for sentence in await describe_missing(runtime):
             notify(sentence)
         yield
 
 
-def missing_servers(runtime: AgentRuntime) -> Iterator[str]:
-    """Yield a sentence for each MCP server of an agent in use that is not running, with the reason, without secrets."""
-    for name, error in (error for each in mcp_servers_of(runtime) for error in each.errors.items()):
-        yield escape_invisible(str(redact(f'The MCP server {name} is not running: {error}')))
+async def describe_missing(runtime: AgentRuntime) -> list[str]:
+    """Return a sentence for each MCP server that is not running and each skill that cannot be loaded, with the reason.
+
+    The agent is in use. Secrets are removed.
+    """
+    errors = [error for each in mcp_servers_of(runtime) for error in each.errors.items()]
+    sentences = [f'The MCP server {name} is not running: {error}' for name, error in errors]
+    with suppress(UserError):  # a directory is missing, with which no turn starts
+        catalog = await runtime.skills.catalog()
+        sentences += [str(problem) for problem in catalog.diagnostics if problem.severity == 'error']
+    return [escape_invisible(str(redact(sentence))) for sentence in sentences]
 
 
 def mcp_servers_of(runtime: AgentRuntime) -> list[McpServers]:
