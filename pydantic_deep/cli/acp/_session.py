@@ -185,9 +185,10 @@ class EditorSession(ChatSession):
 
     async def announce(self) -> None:
         """Send the commands and what the agent is missing, after the response to the request that is being handled."""
-        self._emit([helpers.update_available_commands(await self.commands())])
-        for sentence in await describe_missing(self.runtime):
-            self._emit([helpers.update_agent_message_text(f'{sentence}\n\n')])
+        commands, missing = await self.commands(), await describe_missing(self.runtime)
+        # No await from here on: the updates would be sent before the response, when the editor does not know the session.
+        self._emit([helpers.update_available_commands(commands)])
+        self._emit([helpers.update_agent_message_text(f'{sentence}\n\n') for sentence in missing])
 
     async def restore_mode(self) -> None:
         """Use the mode in which the conversation is: the first prompt would end its plan mode otherwise."""
