@@ -103,7 +103,7 @@ def test_what_is_missing_is_told_after_the_session_is_known(invoke: Invoke, work
     """An editor may ignore updates of a session whose id it has not received."""
     (work / 'own/foo').mkdir(parents=True)
     (work / 'own/foo/SKILL.md').write_text('Sort them.')
-    server = {'name': 'sums', 'command': 'false', 'args': [], 'env': []}
+    server: dict[str, Any] = {'name': 'sums', 'command': 'false', 'args': [], 'env': []}
     messages: list[dict[str, Any]] = [
         {'id': 1, 'method': 'initialize', 'params': {'protocolVersion': 1}},
         {'id': 2, 'method': 'session/new', 'params': {'cwd': str(work), 'mcpServers': [server]}},
