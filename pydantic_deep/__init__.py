@@ -1,28 +1,24 @@
 """Deep agents on pydantic-ai: they plan, work on files they cannot leave, delegate, and wait for a person."""
 
-# ruff: noqa: E402 - the check precedes the imports, because one of them may fail if files are mixed
-
-from . import _installation_check
-
-_installation_check.warn_if_mixed(__path__)
-
 import logging
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from pydantic_deep_backends import CompositeBackend, LocalBackend, ReadOnlyBackend, StateBackend
-
-from ._workspace import DepsWorkspace, as_workspace
-from .agent import create_deep_agent, default_capabilities
-from .deps import DeepAgentDeps, Upload
-from .errors import DeepAgentError, InvalidUploadError
-from .failures import ToolFailures
-from .filesystem import Filesystem
-from .todos import Todo, Todos
+from . import _installation_check
 
 if TYPE_CHECKING:
-    from pydantic_deep_backends import OverlayBackend, SandboxBackend, SandboxLimits
+    from pydantic_deep_backends import (
+        CompositeBackend,
+        LocalBackend,
+        OverlayBackend,
+        ReadOnlyBackend,
+        SandboxBackend,
+        SandboxLimits,
+        StateBackend,
+    )
 
+    from ._workspace import DepsWorkspace, as_workspace
+    from .agent import create_deep_agent, default_capabilities
     from .approvals import (
         ApprovalRule,
         Approvals,
@@ -38,6 +34,10 @@ if TYPE_CHECKING:
     from .ask_user import AskUser
     from .audit import Audit
     from .budgets import Budget, Budgets
+    from .deps import DeepAgentDeps, Upload
+    from .errors import DeepAgentError, InvalidUploadError
+    from .failures import ToolFailures
+    from .filesystem import Filesystem
     from .fluent import Conversation, MessageList, prompt
     from .loops import LoopDetection
     from .models import Model
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from .streaming import stream_agent
     from .subagents import Shared, Subagent, SubagentEvent, Subagents
     from .summarization import Summarization
+    from .todos import Todo, Todos
     from .untrusted import UntrustedContent
     from .usage import usage_report
     from .versions import AgentVersion, ApprovalInbox, VersionedAgent
@@ -68,15 +69,22 @@ _MODULE_BY_NAME = {
     'ApprovalRule': 'pydantic_deep.approvals',
     'Approvals': 'pydantic_deep.approvals',
     'Approve': 'pydantic_deep.approvals',
-    'Audit': 'pydantic_deep.audit',
     'AskUser': 'pydantic_deep.ask_user',
+    'Audit': 'pydantic_deep.audit',
     'BUNDLED_SKILLS': 'pydantic_deep.skills',
     'BackendSkills': 'pydantic_deep.skills',
     'Budget': 'pydantic_deep.budgets',
     'Budgets': 'pydantic_deep.budgets',
+    'CompositeBackend': 'pydantic_deep_backends',
     'Conversation': 'pydantic_deep.fluent',
+    'DeepAgentDeps': 'pydantic_deep.deps',
+    'DeepAgentError': 'pydantic_deep.errors',
     'Deny': 'pydantic_deep.approvals',
+    'DepsWorkspace': 'pydantic_deep._workspace',
     'Edit': 'pydantic_deep.approvals',
+    'Filesystem': 'pydantic_deep.filesystem',
+    'InvalidUploadError': 'pydantic_deep.errors',
+    'LocalBackend': 'pydantic_deep_backends',
     'LoopDetection': 'pydantic_deep.loops',
     'MessageList': 'pydantic_deep.fluent',
     'Model': 'pydantic_deep.models',
@@ -84,6 +92,7 @@ _MODULE_BY_NAME = {
     'PendingApproval': 'pydantic_deep.approvals',
     'PlanMode': 'pydantic_deep.plan_mode',
     'ProjectContext': 'pydantic_deep.project_context',
+    'ReadOnlyBackend': 'pydantic_deep_backends',
     'Respond': 'pydantic_deep.approvals',
     'Retries': 'pydantic_deep.retries',
     'SandboxBackend': 'pydantic_deep_backends',
@@ -94,13 +103,21 @@ _MODULE_BY_NAME = {
     'SkillDiagnostic': 'pydantic_deep.skills',
     'SkillDirectory': 'pydantic_deep.skills',
     'Skills': 'pydantic_deep.skills',
+    'StateBackend': 'pydantic_deep_backends',
     'Subagent': 'pydantic_deep.subagents',
     'SubagentEvent': 'pydantic_deep.subagents',
     'Subagents': 'pydantic_deep.subagents',
     'Summarization': 'pydantic_deep.summarization',
+    'Todo': 'pydantic_deep.todos',
+    'Todos': 'pydantic_deep.todos',
+    'ToolFailures': 'pydantic_deep.failures',
     'UntrustedContent': 'pydantic_deep.untrusted',
+    'Upload': 'pydantic_deep.deps',
     'VersionedAgent': 'pydantic_deep.versions',
     'answer_approvals': 'pydantic_deep.approvals',
+    'as_workspace': 'pydantic_deep._workspace',
+    'create_deep_agent': 'pydantic_deep.agent',
+    'default_capabilities': 'pydantic_deep.agent',
     'discover_skills': 'pydantic_deep.skills',
     'open_store': 'pydantic_deep.store',
     'pending_approvals': 'pydantic_deep.approvals',
@@ -109,7 +126,12 @@ _MODULE_BY_NAME = {
     'stream_agent': 'pydantic_deep.streaming',
     'usage_report': 'pydantic_deep.usage',
 }
-"""The modules of names that are imported only when they are first used."""
+"""The modules of all public names. Each is imported when one of its names is first used.
+
+So the console command runs code of ours at once, which handles Ctrl-C during the import of pydantic-ai.
+"""
+
+_installation_check.warn_if_mixed(__path__)
 
 # Otherwise warnings would appear in programs that do not configure logging.
 logging.getLogger(__name__).addHandler(logging.NullHandler())

@@ -117,7 +117,8 @@ class DeepAgentDeps:
             data: The contents.
 
         Raises:
-            InvalidUploadError: The name is empty, absolute, or outside of the directory of uploads.
+            InvalidUploadError: The name is empty, absolute, or outside of the directory of uploads, or it is a directory
+                or below a file.
             UploadTooLargeError: The contents exceed `MAX_FILE_BYTES`, the maximum size of a file in a version.
             TypeError: The contents are not bytes.
         """
@@ -129,7 +130,12 @@ class DeepAgentDeps:
         root = f'{(await self.backend.working_dir()).rstrip("/")}/{UPLOADS}'
         path = root + _parse_name(name)
         encoding = detect_encoding(data)
-        await self.backend.write_bytes(path, data)
+        try:
+            await self.backend.write_bytes(path, data)
+        except IsADirectoryError:
+            raise InvalidUploadError(name, 'it is a directory. Use another name.') from None
+        except NotADirectoryError:
+            raise InvalidUploadError(name, 'a parent of it is a file. Use another name.') from None
         upload = Upload(
             name=path[len(root) + 1 :],
             path=path,

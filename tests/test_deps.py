@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -73,6 +74,17 @@ async def test_upload_name_outside_the_uploads_is_refused(name: str, tmp_path: p
     assert refused.value.name == name
     assert deps.uploads == {}
     assert await deps.backend.list_dir('/') == []
+
+
+@pytest.mark.parametrize('is_local', [True, False])
+async def test_upload_in_the_place_of_a_directory_or_below_a_file_is_refused(is_local: bool, tmp_path: Path) -> None:
+    deps = DeepAgentDeps(backend=LocalBackend(str(tmp_path)) if is_local else StateBackend())
+    await deps.upload('2026/a.txt', b'x')
+    with pytest.raises(InvalidUploadError, match=r"^name: '2026' cannot .*: it is a directory\. Use another name\.$"):
+        await deps.upload('2026', b'x')
+    with pytest.raises(InvalidUploadError, match='a parent of it is a file'):
+        await deps.upload('2026/a.txt/b', b'x')
+    assert list(deps.uploads) == ['2026/a.txt']
 
 
 async def test_subagent_deps_share_only_files_and_uploads() -> None:

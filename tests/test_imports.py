@@ -101,7 +101,7 @@ def test_application_imports_the_protocols_of_extras_with_their_first_request() 
 @pytest.mark.slow
 def test_import_reads_only_the_directory_of_the_package() -> None:
     """It opens no file and reads no environment variable. The directory is read for `_installation_check`."""
-    program = f'{RECORD_IMPORT}\nimport pydantic_deep\nprint(seen)'
+    program = f'{RECORD_IMPORT}\nfrom pydantic_deep import *\nprint(seen)'
     ran = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True, check=True)
     assert ran.stdout == f'{[("os.listdir", str(Path(__file__).parent.parent))]}\n'
 

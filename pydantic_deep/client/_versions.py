@@ -63,6 +63,8 @@ class VersionsClient:
     async def merge(self, version_id: str, other_id: str, *, choices: Mapping[str, MergeSide] | None = None) -> Version:
         """Merge the file changes of another version into a version, and return the merge.
 
+        If the version contains the other one already, no version is created, and the version itself is returned.
+
         Args:
             version_id: The version whose messages remain. If it is the head, the head moves to the merge.
             other_id: The version to merge the files from.

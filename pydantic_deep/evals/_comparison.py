@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from inspect import signature
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 from pydantic_evals import Case, Dataset
-from pydantic_evals.evaluators import Evaluator
+from pydantic_evals.evaluators import Evaluator, EvaluatorSpec
+from pydantic_evals.evaluators.common import DEFAULT_EVALUATORS
+from pydantic_evals.lifecycle import CaseLifecycle
+from pydantic_evals.reporting import ReportCase, ReportCaseFailure
 
 from pydantic_deep._checks import describe_problem
 
@@ -21,6 +26,8 @@ from .errors import CaseError, CaseFormatError
 
 CaseDataset: TypeAlias = Dataset[TurnCase, TurnResult, Any]
 """Cases with their evaluators, for pydantic-evals."""
+
+_Result: TypeAlias = ReportCase[TurnCase, TurnResult, Any] | ReportCaseFailure[TurnCase, TurnResult, Any]
 
 
 def load_cases(
@@ -67,16 +74,36 @@ def _evaluators(
     Raises:
         CaseFormatError: One is unknown, or its arguments are invalid.
     """
+    path = folder / 'case.json'
     specs: dict[str, Any] = {
         'name': 'cases',
         'cases': [{'name': case.name, 'inputs': None, 'evaluators': case.evaluators}],
     }
+    for spec in case.evaluators:
+        _check_arguments(spec, path, {one.get_serialization_name(): one for one in [*DEFAULT_EVALUATORS, *types]})
     try:
         [loaded] = Dataset[Any, Any, Any].from_dict(specs, custom_evaluator_types=types).cases
     except Exception as error:  # an `ExceptionGroup` of the evaluators that cannot be created
         causes: Sequence[BaseException] = getattr(error, 'exceptions', [error])
-        raise CaseFormatError(folder / 'case.json', ' '.join(map(_describe, causes))) from error
+        raise CaseFormatError(path, ' '.join(map(_describe, causes))) from error
     return tuple(loaded.evaluators)
+
+
+def _check_arguments(spec: JsonValue, path: Path, types: Mapping[str, type[Evaluator[Any, Any, Any]]]) -> None:
+    """Raise `CaseFormatError` if an evaluator has other arguments than its class, or is not one. Unknown names pass."""
+    try:
+        evaluator = EvaluatorSpec.model_validate(spec)
+    except ValidationError as error:
+        hint = 'Write a name, or a name with arguments, such as {"FilesEqual": {"paths": ["*.csv"]}}.'
+        raise CaseFormatError(path, f'{json.dumps(spec)} is not an evaluator. {hint}') from error
+    if (found := types.get(evaluator.name)) is None:
+        return
+    parameters = signature(found)
+    try:
+        parameters.bind(*evaluator.args, **evaluator.kwargs)
+    except TypeError as error:
+        names = ', '.join(f'`{name}`' for name in parameters.parameters) or 'none'
+        raise CaseFormatError(path, f'Evaluator {evaluator.name!r}: {error}. Its arguments: {names}.') from error
 
 
 def _describe(error: BaseException) -> str:
@@ -135,7 +162,7 @@ async def compare(
     agents: Mapping[str, CaseTask],
     *,
     max_concurrency: int = 4,
-    on_result: Callable[[str, str], None] = lambda agent, case: None,
+    on_result: Callable[[CaseScore], None] = lambda score: None,
 ) -> Comparison:
     """Run the same cases with several agents or models, one after another, and return one comparison.
 
@@ -144,7 +171,8 @@ async def compare(
         agents: The tasks to compare, by name: results of `run_case` or `replay_case`. `recorded` is the name of the
             recorded turns.
         max_concurrency: The maximum number of cases that run at the same time.
-        on_result: Called with the names of the agent and the case when a case ended.
+        on_result: Called with each result when its case ended, such as to keep the results of a comparison that is
+            interrupted.
 
     Raises:
         CaseError: An agent is named `recorded`.
@@ -152,9 +180,13 @@ async def compare(
     if RECORDED in agents:
         raise CaseError(f'An agent is named {RECORDED!r}, which stands for the recorded turns. Give it another name.')
     by_case = {case.inputs.name: _recorded(case.inputs) for case in cases.cases}
+
+    def add(score: CaseScore) -> None:
+        by_case[score.case].append(score)
+        on_result(score)
+
     for name, task in agents.items():
-        for score in await _evaluate(cases, name, task, max_concurrency, on_result):
-            by_case[score.case].append(score)
+        await _evaluate(cases, name, task, max_concurrency, add)
     return Comparison(scores=[score for scores in by_case.values() for score in scores])
 
 
@@ -165,8 +197,9 @@ def _recorded(case: TurnCase) -> list[CaseScore]:
 
 
 async def _evaluate(
-    cases: CaseDataset, name: str, task: CaseTask, max_concurrency: int, on_result: Callable[[str, str], None]
-) -> list[CaseScore]:
+    cases: CaseDataset, name: str, task: CaseTask, max_concurrency: int, add: Callable[[CaseScore], None]
+) -> None:
+    """Run the cases with one agent, and add each result when its case ended: an interrupted evaluation has no report."""
     spent_by_case: dict[str, list[TurnUsage]] = {}
 
     async def run(case: TurnCase) -> TurnResult:
@@ -175,28 +208,23 @@ async def _evaluate(
             return await task(case)
         finally:
             SPENT.reset(reset)
-            on_result(name, case.name)
 
-    report = await cases.evaluate(run, name=name, max_concurrency=max_concurrency, progress=False)
-    scores = [
-        CaseScore(
-            case=failure.name,
-            agent=name,
-            is_solved=False,
-            usage=next(iter(spent_by_case[failure.name]), TurnUsage()),
-            problems=[failure.error_message],
-        )
-        for failure in report.failures
-    ]
-    for result in report.cases:
+    class Ended(CaseLifecycle[TurnCase, TurnResult, Any]):
+        async def teardown(self, result: _Result | None) -> None:
+            if result is not None:  # not cancelled
+                add(_score(result, name, spent_by_case[result.name]))
+
+    await cases.evaluate(run, name=name, max_concurrency=max_concurrency, progress=False, lifecycle=Ended)
+
+
+def _score(result: _Result, agent: str, spent: Sequence[TurnUsage]) -> CaseScore:
+    if isinstance(result, ReportCaseFailure):
+        usage, problems = next(iter(spent), TurnUsage()), [result.error_message]
+    else:
+        usage = result.output.usage
         problems = [f'{one.name}: {one.reason or "not true"}' for one in result.assertions.values() if not one.value]
         problems += [f'{failure.name}: {failure.error_message}' for failure in result.evaluator_failures]
-        scores.append(
-            CaseScore(
-                case=result.name, agent=name, is_solved=not problems, usage=result.output.usage, problems=problems
-            )
-        )
-    return scores
+    return CaseScore(case=result.name, agent=agent, is_solved=not problems, usage=usage, problems=problems)
 
 
 def _total(scores: Sequence[CaseScore]) -> CaseScore:

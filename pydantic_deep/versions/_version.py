@@ -380,7 +380,7 @@ class AgentVersion(VersionContent[DepsT, OutputT]):
         """Return a child that combines the file and upload changes of both versions since their common ancestor.
 
         Text changed in different places by both is merged line by line. The child has the messages and todos of this
-        version.
+        version. If this version contains the other already, nothing is stored, and this version is returned.
 
         Args:
             other: The version to merge.

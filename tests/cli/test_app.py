@@ -33,6 +33,11 @@ def test_help_describes_usage_and_exit_codes(invoke: Invoke, command: tuple[str,
         assert 'Exit codes: 0 done, 1 the run failed, 2 wrong usage, 3 no usable model' in text
 
 
+@pytest.mark.parametrize('command', [('show',), ('diff',), ('memory', 'undo'), ('evals', 'run')])
+def test_optional_arguments_have_one_pair_of_brackets(invoke: Invoke, command: tuple[str, ...]) -> None:
+    assert '[[' not in invoke(*command, '--help').stdout
+
+
 def test_help_explains_local_models(invoke: Invoke) -> None:
     assert 'OPENAI_BASE_URL=http://127.0.0.1:8080/v1' in invoke('--help').stdout
 

@@ -116,6 +116,25 @@ def test_interrupt_while_the_command_line_is_imported_prints_nothing(
     assert capfd.readouterr() == ('', '')
 
 
+INTERRUPTED_PROGRAM = """
+import signal, sys
+class Interrupted:
+    def find_spec(self, name, path=None, target=None):
+        if name == 'pydantic_ai':
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Interrupted())
+from pydantic_deep.cli import main
+sys.exit(main(['models']))
+"""
+
+
+@pytest.mark.slow
+def test_interrupt_while_pydantic_ai_is_imported_prints_nothing() -> None:
+    """Its import is most of the start, so importing `main` does not include it."""
+    done = subprocess.run([sys.executable, '-c', INTERRUPTED_PROGRAM], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, '', '')
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize('package', ['typer', 'rich', 'prompt_toolkit'])
 def test_main_without_the_extra_names_the_package_to_install(package: str) -> None:

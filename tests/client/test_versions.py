@@ -60,3 +60,4 @@ async def test_branches_are_merged(ada: Client):
     assert conflict.value.facts == {'conflicts': [{'path': '/a', 'kind': 'content'}]}
     assert (merged.kind, merged.merged_from, merged.is_head) == ('merge', other, True)
     assert await ada.files.read(merged.id, 'a') == b'3\n'
+    assert (await ada.versions.merge(merged.id, other)).id == merged.id  # it contains the other already

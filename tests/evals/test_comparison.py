@@ -69,7 +69,7 @@ async def test_agents_are_compared_with_each_other_and_with_the_recorded_turns(t
             'old': answering(None, one='yes please', two='yes, please'),
             'broken': answering('0.1', one='yes please'),
         },
-        on_result=lambda agent, case: seen.append((agent, case)),
+        on_result=lambda score: seen.append((score.agent, score.case)),
     )
 
     assert not comparison
@@ -136,6 +136,36 @@ def test_unknown_evaluator_of_one_case_is_named_with_its_file_and_the_known_ones
     )
     assert text.endswith('. Pass your own evaluators to `load_cases`.')
     assert "'FilesEqual'" in text
+
+
+@pytest.mark.parametrize(
+    ('evaluator', 'reason'),
+    [
+        (
+            'Contains',
+            "Evaluator 'Contains': missing a required argument: 'value'. "
+            'Its arguments: `value`, `case_sensitive`, `as_strings`, `evaluation_name`.',
+        ),
+        (
+            {'FilesContain': {'text': {}}},
+            "Evaluator 'FilesContain': missing a required argument: 'texts'. Its arguments: `texts`.",
+        ),
+        (
+            {'Polite': {'how': 'very'}},
+            "Evaluator 'Polite': got an unexpected keyword argument 'how'. Its arguments: none.",
+        ),
+        (
+            3,
+            '3 is not an evaluator. Write a name, or a name with arguments, such as {"FilesEqual": {"paths": ["*.csv"]}}.',
+        ),
+    ],
+)
+def test_arguments_that_an_evaluator_needs_are_named(evaluator: Any, reason: str, tmp_path: Path):
+    """Also those of evaluators of pydantic-evals, and of the user."""
+    case_of(tmp_path / 'one', evaluators=[evaluator])
+    with pytest.raises(CaseFormatError) as caught:
+        load_cases(tmp_path, evaluators=[Polite])
+    assert str(caught.value) == f"'{tmp_path}/one/case.json' is not a case: {reason}"
 
 
 async def test_turn_that_fails_has_the_usage_until_then(tmp_path: Path):

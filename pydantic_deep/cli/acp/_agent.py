@@ -299,7 +299,7 @@ class EditorAgent:
         self._opening_sessions[id] = session
         try:
             yield session
-            await session.announce_commands()
+            await session.announce()
         except BaseException:
             await session.close()
             raise

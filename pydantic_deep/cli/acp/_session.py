@@ -37,6 +37,7 @@ from pydantic_deep.cli.chat._verbs import VerbTable, split_command
 from pydantic_deep.cli.chat._version_verbs import VERSION_VERBS
 from pydantic_deep.cli.render._event_lines import WORKED_ON_COPY
 from pydantic_deep.cli.render._ids import short_id
+from pydantic_deep.cli.turn._agent_start import describe_missing
 from pydantic_deep.cli.turn._conversation import Conversation
 from pydantic_deep.cli.turn._runner import TurnObserver, TurnReport, recover_turn, resume_turn
 from pydantic_deep.cli.turn._turn_presenter import Work
@@ -182,9 +183,12 @@ class EditorSession(ChatSession):
             for name, text, hint in [*verbs, *skills]
         ]
 
-    async def announce_commands(self) -> None:
-        """Send the commands to the editor, after the response to the request that is being handled."""
-        self._emit([helpers.update_available_commands(await self.commands())])
+    async def announce(self) -> None:
+        """Send the commands and what the agent is missing, after the response to the request that is being handled."""
+        commands, missing = await self.commands(), await describe_missing(self.runtime)
+        # No await from here on: the updates would be sent before the response, when the editor does not know the session.
+        self._emit([helpers.update_available_commands(commands)])
+        self._emit([helpers.update_agent_message_text(f'{sentence}\n\n') for sentence in missing])
 
     async def restore_mode(self) -> None:
         """Use the mode in which the conversation is: the first prompt would end its plan mode otherwise."""

@@ -62,11 +62,13 @@ async def chat(
 
 
 async def _greet(console: Console, session: ChatSession, environment: Environment) -> None:
-    """Print the model, the directory and the store, and what a continued conversation was about."""
+    """Print the agent, the model, the directory and the store, and what a continued conversation was about."""
     conversation, runtime = session.conversation, session.runtime
     tip = conversation.tip
     base = '' if tip is None else f', from version {short_id(tip.id)}'
-    console.print(Text(escape_invisible(f'{runtime.model} in {runtime.directory}{base}'), 'dim'))
+    settings = conversation.settings
+    agent = '' if settings.agent is None else f'{settings.agent} with '
+    console.print(Text(escape_invisible(f'{agent}{runtime.model} in {settings.directory}{base}'), 'dim'))
     if conversation.is_persistent:
         console.print(Text(escape_invisible(f'versions in {store_label(conversation.store.url, environment)}'), 'dim'))
     console.print(Text('Ctrl-C stops the agent, Ctrl-D ends the chat, /help lists commands.', 'dim'))

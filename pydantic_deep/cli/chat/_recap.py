@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from pydantic_deep.cli.history._reader import VersionReader
+from pydantic_deep.cli.render._event_lines import main_arguments
 from pydantic_deep.cli.render._markdown import markdown_lines
 from pydantic_deep.cli.render._terminal_text import escape_prose, first_line_of_prose
 from pydantic_deep.cli.render._wrapping import print_truncated
@@ -27,6 +28,10 @@ ANSWER_LINES = 8
 async def recap(chat: ChatSession, record: VersionRecord) -> None:
     """Print what the conversation of a version was about, and whether its last turn has ended."""
     await print_recap(chat.console, chat.reader, record, theme=chat.runtime.theme)
+    tip = chat.conversation.tip
+    if tip is not None and tip.pending:
+        calls = ', '.join(' '.join([call.tool, *main_arguments(call.arguments)]) for call in tip.pending)
+        chat.warn(f'Pending calls: {calls}. /resume asks about them; another prompt continues without them.')
     if await chat.conversation.suspended_run(record) is not None:
         chat.warn(
             'The last turn did not end, because its process stopped. /resume finishes it; a prompt continues after its '
@@ -39,7 +44,8 @@ async def print_recap(
 ) -> None:
     """Print the last prompts of the conversation of a version, and the beginning of its last answer."""
     lineage = await reader.store.lineage(record.id)
-    turns = [version for version in lineage.versions if version.kind == 'turn']
+    paused = record.id if record.kind == 'pause' else None
+    turns = [version for version in lineage.versions if version.kind == 'turn' or version.id == paused]
     shown = await reader.views.versions(turns[-MAX_PROMPTS:])
     if len(turns) > len(shown):
         earlier = len(turns) - len(shown)

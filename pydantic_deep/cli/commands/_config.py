@@ -70,6 +70,8 @@ def _config(
     async def work() -> ConfigReport:
         effective = await load_configuration(options, environment, asks=False)
         files = () if effective.untrusted is None else effective.untrusted.files
+        if not files:  # otherwise a rule may be for a server that one of them names
+            effective.check_rules()
         return ConfigReport(
             settings=effective.settings(environment.variables), untrusted=[str(file.path) for file in files]
         )

@@ -47,7 +47,7 @@ from ._options import (
 )
 
 if TYPE_CHECKING:
-    from pydantic_deep.evals import CaseTask, TurnCase, TurnResult
+    from pydantic_deep.evals import CaseScore, CaseTask, Comparison, TurnCase, TurnResult
 
 evals_app = typer.Typer(
     name='evals',
@@ -139,7 +139,7 @@ def _run(
     context: typer.Context,
     directory: Annotated[
         Path,
-        typer.Argument(metavar='[DIR]', exists=True, file_okay=False, help='The directory of the cases, or one case.'),
+        typer.Argument(metavar='DIR', exists=True, file_okay=False, help='The directory of the cases, or one case.'),
     ] = Path('evals'),
     agents: AgentsOption = None,
     models: Annotated[
@@ -179,7 +179,7 @@ def _run(
         raise typer.BadParameter('--replay calls no model. Choose one of --model and --replay.')
     keys = _without_keys() if is_replay else nullcontext()
     with exit_on_error(), deferred_warnings(), _usage_errors(), keys:
-        from pydantic_deep.evals import CaseError, CaseFormatError, compare, load_cases
+        from pydantic_deep.evals import CaseError, CaseFormatError, Comparison, compare, load_cases
 
         try:
             cases = load_cases(directory, is_replay=is_replay)
@@ -189,11 +189,12 @@ def _run(
             environment=environment, mcp_config=mcp_config or (), no_project_config=no_project_config
         )
         tasks = _tasks(_import_all(agents), models or [], recorded, is_replay=is_replay, sandbox=sandbox)
-        total, ended = len(tasks) * len(cases.cases), [0]
+        total = len(tasks) * len(cases.cases)
+        ended: list[CaseScore] = []
 
-        def report(agent: str, case: str) -> None:
-            ended[0] += 1
-            typer.echo(escape_invisible(f'{ended[0]}/{total} {agent}: {case}'), err=True)
+        def report(score: CaseScore) -> None:
+            ended.append(score)
+            typer.echo(escape_invisible(f'{len(ended)}/{total} {score.agent}: {score.case}'), err=True)
 
         if not (agents or is_replay):
             _check_models([case.inputs for case in cases.cases], models or [], environment)
@@ -202,13 +203,19 @@ def _run(
         except CaseError as error:
             raise error_exit(str(error), USAGE_ERROR_CODE) from None
         except KeyboardInterrupt:
-            typer.echo(f'Interrupted: {ended[0]} of {total} runs. There is no table without the others.', err=True)
+            typer.echo(f'Interrupted: {len(ended)} of {total} runs ended.', err=True)
+            _show(Comparison(scores=sorted(ended, key=lambda score: score.case)), json=json, is_complete=False)
             raise
-    if json:
-        print_document({'scores': comparison.scores, 'totals': comparison.totals, 'is_solved': bool(comparison)})
-    else:
-        render_scores(Console(), comparison)
+    _show(comparison, json=json)
     raise typer.Exit(0 if comparison else 1)
+
+
+def _show(comparison: Comparison, *, json: bool, is_complete: bool = True) -> None:
+    if json:
+        is_solved = is_complete and bool(comparison)
+        print_document({'scores': comparison.scores, 'totals': comparison.totals, 'is_solved': is_solved})
+    elif comparison.scores:
+        render_scores(Console(), comparison)
 
 
 @contextmanager

@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from pydantic_deep.store.analytics import Table
 
 VERSION_HELP = (
-    'Versions: HEAD is the version whose files the directory has, HEAD~2 the version two turns before it; pauses and '
-    'steps within turns do not count. An id can be shortened to its end, as `log` shows it, or to an unambiguous '
+    'Versions: HEAD is the version whose files the directory has, HEAD~2 the version two before it; edits and merges '
+    'count, pauses and steps within turns do not. An id can be shortened to its end, as `log` shows it, or to an unambiguous '
     'beginning. A branch name refers to its newest version, in the conversation of HEAD, else in the only other one of '
     'the directory that has it; '
     'a name that a program has set on versions refers to the newest of them. Ids take precedence over branches, '
@@ -60,7 +60,7 @@ VERSION_HELP = (
 EXIT_CODE_HELP = 'Exit codes: 0 done, 1 it failed, 2 wrong usage.'
 
 VersionArgument = Annotated[
-    str, typer.Argument(metavar='[VERSION]', help='The version.', autocompletion=complete_version)
+    str, typer.Argument(metavar='VERSION', help='The version.', autocompletion=complete_version)
 ]
 
 history_app = typer.Typer()
@@ -180,11 +180,11 @@ def _context(
 @history_app.command('diff', epilog=f'{VERSION_HELP}\n\n{EXIT_CODE_HELP}')
 def _diff(
     context: typer.Context,
-    before: Annotated[str, typer.Argument(metavar='[A]', help='A version.', autocompletion=complete_version)] = HEAD,
+    before: Annotated[str, typer.Argument(metavar='A', help='A version.', autocompletion=complete_version)] = HEAD,
     after: Annotated[
         str | None,
         typer.Argument(
-            metavar='[B]',
+            metavar='B',
             help='Another version. Default: A is compared with the start of its turn.',
             autocompletion=complete_version,
         ),

@@ -19,7 +19,7 @@ from pydantic_deep.memory import MAIN_FILE, Memories
 from ._history import EXIT_CODE_HELP
 from ._options import StoreOption, exit_on_error
 
-FileArgument = Annotated[str, typer.Argument(metavar='[FILE]', help='The file of the memory.')]
+FileArgument = Annotated[str, typer.Argument(metavar='FILE', help='The file of the memory.')]
 
 memory_app = typer.Typer(
     name='memory',

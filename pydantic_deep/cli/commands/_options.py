@@ -22,13 +22,13 @@ from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli._schemas import TaskResult
 from pydantic_deep.cli.approvals._policy import ApprovalMode, NotPendingError
 from pydantic_deep.cli.configuration._schema import ConfigurationError
-from pydantic_deep.cli.history._changes import WrongMergeSideError
+from pydantic_deep.cli.history._changes import InvalidBranchNameError, WrongMergeSideError
 from pydantic_deep.cli.history._reader import VersionReader
 from pydantic_deep.cli.history._revisions import Revisions, UnknownVersionError
 from pydantic_deep.cli.history._store import NO_STORE, UnusableStoreError, choose_store, open_chosen_store
 from pydantic_deep.cli.render._ids import HEAD
 from pydantic_deep.cli.render._next_command import keep_option
-from pydantic_deep.cli.render._terminal_text import escape_invisible
+from pydantic_deep.cli.render._terminal_text import describe_error, escape_invisible
 from pydantic_deep.cli.terminal._deferred_warnings import deferred_warnings
 from pydantic_deep.cli.turn._conversation import (
     Conversation,
@@ -105,6 +105,7 @@ USAGE_ERRORS = (
     ConfigurationError,
     ForeignVersionError,
     InvalidAgentsError,
+    InvalidBranchNameError,
     InvalidMergeChoiceError,
     McpConfigError,
     NotPendingError,
@@ -161,9 +162,9 @@ def choice_parser(*choices: ChoiceT) -> Callable[[str], ChoiceT]:
 
 
 def parse_text(text: str) -> str:
-    """Return the text of an option. An empty one, such as that of an unset variable of a shell, is wrong usage."""
+    """Return the text of an option or argument. An empty one, such as that of an unset variable of a shell, is wrong usage."""
     if is_blank(text):
-        raise typer.BadParameter('it is empty. Omit it, or pass a text.')
+        raise typer.BadParameter('it is empty. Pass a text.')
     return text
 
 
@@ -361,7 +362,8 @@ class ConversationStart:
         Args:
             runtime: The agent.
             settings: The settings of the agent.
-            is_chat: Whether the user can finish a turn whose process stopped, instead of continuing after it.
+            is_chat: Whether the user can finish a turn that has not ended, instead of continuing after it; one with
+                pending approvals only at a terminal.
         """
         await check_runtime(runtime)
         url = NO_STORE if self.no_store else choose_store(self.store, self.environment)
@@ -378,7 +380,9 @@ class ConversationStart:
                 with deferred_warnings():
                     name = self.base or HEAD
                     record = await conversation.revisions.find(name)
-                    if not is_chat or await conversation.select_suspended(record) is None:
+                    if is_chat and (sys.stdin.isatty() or record.state != 'awaiting_approval'):
+                        await conversation.select(record)
+                    else:  # without a terminal, the next line of the input would abandon calls that nobody has seen
                         await conversation.continue_from(name)
             yield conversation
 
@@ -423,7 +427,7 @@ def exit_on_error(output: OutputFormat = OutputFormat.text) -> Generator[None]:
     except BrokenPipeError:  # the reader of the output is gone: `run_app` exits without a message
         raise
     except (DeepAgentError, ScanLimitError, OSError) as error:
-        raise error_exit(str(error), EXIT_CODES['failed']) from None
+        raise error_exit(describe_error(error), EXIT_CODES['failed']) from None
 
 
 def read(

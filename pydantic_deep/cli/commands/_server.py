@@ -38,6 +38,7 @@ from ._options import (
     NoProjectConfigOption,
     error_exit,
     exit_on_error,
+    parse_text,
     print_document,
 )
 
@@ -195,7 +196,7 @@ def _serve(
 @keys_app.command('create', epilog=EXIT_CODE_HELP)
 def _create(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help='A name for people, such as laptop.')],
+    name: Annotated[str, typer.Argument(parser=parse_text, help='A name for people, such as laptop.')],
     scope: Annotated[
         list[Scope] | None,
         typer.Option(
@@ -210,6 +211,7 @@ def _create(
         typer.Option(
             '--owner',
             metavar='NAME',
+            parser=parse_text,
             help='The owner whose conversations it can see; several keys can share one. Default: the key itself.',
         ),
     ] = None,

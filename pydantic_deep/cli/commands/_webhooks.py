@@ -60,7 +60,13 @@ def _add(
     context: typer.Context,
     url: Annotated[str, typer.Argument(metavar='URL', help='The URL that receives the events, with https.')],
     owner: Annotated[
-        str, typer.Option('--owner', metavar='NAME', help='The owner of the conversations, as `keys list` shows it.')
+        str,
+        typer.Option(
+            '--owner',
+            metavar='NAME',
+            parser=parse_text,
+            help='The owner of the conversations, as `keys list` shows it.',
+        ),
     ],
     event: Annotated[
         list[Event] | None, typer.Option('--event', help='An event to send. Repeatable. Default: all.')

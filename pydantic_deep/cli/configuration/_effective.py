@@ -84,10 +84,8 @@ class Effective:
         Raises:
             ConfigurationError: A rule names a tool that cannot exist.
         """
-        prefixes = tuple(map(tool_prefix, self.mcp_servers))
-        for name, rule in self.rules.items():
-            self._check_rule(name, rule, prefixes)
-        remote = {name for name in self.rules if name.startswith(prefixes)}
+        self.check_rules()
+        remote = {name for name in self.rules if name.startswith(self._prefixes)}
         fetch = self.rules.get('web_fetch', True)
         domains = fetch if isinstance(fetch, RuleTable) else RuleTable(allow=() if fetch else ('*',))
         return Extras(
@@ -103,12 +101,23 @@ class Effective:
             theme=self.theme,
         )
 
-    def _check_rule(self, name: str, rule: Rule, prefixes: tuple[str, ...]) -> None:
+    @property
+    def _prefixes(self) -> tuple[str, ...]:
+        """The beginnings of the names of the tools of MCP servers."""
+        return tuple(map(tool_prefix, self.mcp_servers))
+
+    def check_rules(self) -> None:
+        """Raise `ConfigurationError` if a rule names a tool that cannot exist, or is not one for its tool."""
+        for name, rule in self.rules.items():
+            self._check_rule(name, rule)
+
+    def _check_rule(self, name: str, rule: Rule) -> None:
         source = self.sources[f'rules.{name}']
         if '*' in name and rule is not False:
             raise ConfigurationError(f"{source}: 'rules.{name}' has a pattern for a name, which is for `false` only.")
         if name == 'web_fetch' and isinstance(rule, RuleTable) and not rule.model_fields_set <= {'allow', 'deny'}:
             raise ConfigurationError(f"{source}: 'rules.web_fetch' has domains: `allow` and `deny`, and nothing else.")
+        prefixes = self._prefixes
         if name not in BUILT_IN and not name.startswith(prefixes):
             servers = f', and those of MCP servers: {", ".join(f"{prefix}…" for prefix in prefixes)}' * bool(prefixes)
             raise ConfigurationError(

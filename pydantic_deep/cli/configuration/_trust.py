@@ -7,7 +7,8 @@ after the user has trusted exactly these contents. The digest is stored in one f
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -30,27 +31,54 @@ class TrustStore:
     """The directory of the store."""
 
     def is_trusted(self, project: Project) -> bool:
-        """Return whether exactly these contents are trusted in this directory."""
-        try:
-            stored: object = json.loads(self._file(project.directory).read_bytes())
-        except (FileNotFoundError, ValueError):
-            return False
+        """Return whether exactly these contents are trusted in this directory.
+
+        Raises:
+            ConfigurationError: The store cannot be used.
+        """
+        path = self._file(project.directory)
+        with self._errors(path):
+            try:
+                stored: object = json.loads(path.read_bytes())
+            except (FileNotFoundError, ValueError):
+                return False
         return stored == self._entry(project)
 
     def add(self, project: Project) -> None:
-        """Trust the contents, instead of earlier ones of the same directory."""
+        """Trust the contents, instead of earlier ones of the same directory.
+
+        Raises:
+            ConfigurationError: The store cannot be used.
+        """
         path = self._file(project.directory)
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        part = path.with_suffix('.part')
-        part.write_text(json.dumps(self._entry(project)), encoding='utf-8')
-        part.replace(path)
+        with self._errors(path):
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            part = path.with_suffix('.part')
+            part.write_text(json.dumps(self._entry(project)), encoding='utf-8')
+            part.replace(path)
 
     def remove(self, directory: Path) -> bool:
-        """Trust no contents in a directory. Return whether there were trusted ones."""
+        """Trust no contents in a directory. Return whether there were trusted ones.
+
+        Raises:
+            ConfigurationError: The store cannot be used.
+        """
         path = self._file(directory.resolve())
-        existed = path.exists()
-        path.unlink(missing_ok=True)
+        with self._errors(path):
+            existed = path.exists()
+            path.unlink(missing_ok=True)
         return existed
+
+    @contextmanager
+    def _errors(self, path: Path) -> Generator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise ConfigurationError(
+                f'{error.filename or path}, which records the files that you trust, cannot be used: {error.strerror}. '
+                'Repair or remove it, or set XDG_STATE_HOME to another directory. To ignore the files of the project: '
+                '--no-project-config.'
+            ) from error
 
     def _file(self, directory: Path) -> Path:
         return self.directory / f'{sha256(str(directory).encode()).hexdigest()}.json'

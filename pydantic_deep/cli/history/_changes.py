@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import get_args
 
 from pydantic_deep.cli._schemas import CheckoutReport, MergeConflict, MergeReport
-from pydantic_deep.cli.render._ids import short_id
+from pydantic_deep.cli.render._ids import HEAD, short_id
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.store import BranchExistsError, VersionFilter, VersionRecord
 from pydantic_deep.versions import VISIBLE_KINDS, MergeConflictError, MergeSide, workspace_key
@@ -19,6 +19,10 @@ from ._revisions import UnknownVersionError
 
 class IncompleteCheckoutError(DeepAgentError):
     """The operating system refused to write some files of a version."""
+
+
+class InvalidBranchNameError(DeepAgentError, ValueError):
+    """The name of a new branch could not be used as a revision."""
 
 
 class WrongMergeSideError(DeepAgentError, ValueError):
@@ -99,8 +103,6 @@ async def merge_versions(
         InvalidMergeChoiceError: `choices` contains a path without a conflict.
     """
     one, other = [await reader.versions.load(record.id) for record in (ours, theirs)]
-    if await reader.contains(one.record, other.record):
-        return MergeReport(version=None, conflicts=[])
     try:
         merged = await one.merge(other, choices=choices)
     except MergeConflictError as error:
@@ -109,11 +111,22 @@ async def merge_versions(
             return MergeReport(version=None, conflicts=conflicts)
         choices = {**choices, **{conflict.path: side for conflict in error.conflicts}}
         merged = await one.merge(other, choices=choices)
+    if merged.id == one.id:  # it contains the other version already
+        return MergeReport(version=None, conflicts=[])
     return MergeReport(version=await reader.views.version(merged.record), conflicts=[], choices=dict(choices))
 
 
 async def check_branch_name(reader: VersionReader, name: str, base: VersionRecord) -> None:
-    """Raise `BranchExistsError` if the conversation of a version has a branch of this name."""
+    """Check the name of a new branch.
+
+    Raises:
+        BranchExistsError: The conversation of the version has a branch of this name.
+        InvalidBranchNameError: The name is blank, or means another version as a revision.
+    """
+    if not name.strip() or name == HEAD or '~' in name:
+        raise InvalidBranchNameError(
+            f'{name!r} cannot be the name of a branch: use a name that is not blank, not {HEAD}, and without `~`.'
+        )
     if name in {branch.name for branch in await reader.store.branches(base.conversation_id)}:
         raise BranchExistsError(name)
 

@@ -109,8 +109,11 @@ class VersionReader:
         Raises:
             UnknownVersionError: A revision matches no version, or several.
         """
-        names = (f'{before}~', before) if after is None else (before, after)
-        one, other = [await self.revisions.find(name) for name in names]
+        one = await self.revisions.find(before)  # an error names what the user wrote
+        if after is None:
+            one, other = await self.revisions.find(f'{before}~'), one
+        else:
+            other = await self.revisions.find(after)
         return await self.views.difference(one, other)
 
     async def page(
@@ -187,13 +190,6 @@ class VersionReader:
                     f'{next_command("run", "--continue", "TASK")}'
                 )
                 typer.echo(escape_invisible(text), err=True)
-
-    async def contains(self, record: VersionRecord, other: VersionRecord) -> bool:
-        """Return whether a version is another version or descends from it, also through merges."""
-        seen = await ancestors(self.store, record)
-        ends = {ancestor.run_id: ancestor.number for ancestor in seen.values()}
-        is_step_of_them = other.kind == 'step' and other.number < ends.get(other.run_id, 0)
-        return other.id in seen or is_step_of_them
 
     async def _log_page(self, page: Sequence[VersionRecord], turn_bases: dict[str, str]) -> LogPage:
         head = await self.revisions.find_head()

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 from pydantic_deep.cli._environment import Environment
+from pydantic_deep.cli.render._terminal_text import describe_error
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.store import Store, StoreError, StoreFormatError, open_store
 
@@ -105,5 +106,5 @@ async def open_chosen_store(
                 stack, url, read_only=read_only, blobs=chosen or None, wait_seconds=wait_seconds
             )
         except (ImportError, OSError, StoreError, ValueError) as error:
-            raise UnusableStoreError(f'The store cannot be opened: {error}') from error
+            raise UnusableStoreError(f'The store cannot be opened: {describe_error(error)}') from error
         yield store

@@ -23,6 +23,13 @@ def rich_text(text: EscapedText, style: str = '') -> Text:
     return Text.assemble(*pieces, style=style)
 
 
+def describe_error(error: Exception) -> str:
+    """Return the sentence of an error. Errors of the operating system have the name of their file instead of a number."""
+    if not isinstance(error, OSError) or error.strerror is None:
+        return str(error)
+    return f'{error.filename}: {error.strerror}.' if error.filename else f'{error.strerror}.'
+
+
 def first_line(text: str, max_chars: int) -> str:
     """Return the first nonblank line, escaped, and truncated to a maximum number of characters."""
     return _first_line(escape_invisible(text), max_chars)

@@ -217,11 +217,9 @@ class ProgressDisplay:
             self._line(render_todos(end.todos))
         self._line(render_end(end, names_store=not self._shows_answer))
         if end.status == 'awaiting_approval':
-            self._console.print(render_pause(self._approvals, end), soft_wrap=True)
+            self._line(render_pause(self._approvals, end))
         elif self._error is not None:
-            # The terminal wraps it, so that a command in it can be copied.
-            has_command = end.status in ('interrupted', 'suspended')
-            self._console.print(render_error(self._error, end), soft_wrap=has_command or not self._console.is_terminal)
+            self._line(render_error(self._error, end))
 
     def _show_task(self, call: ToolCallEvent) -> None:
         """Show the call that started a subagent before the first call of the subagent."""

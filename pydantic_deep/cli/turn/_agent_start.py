@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Final
 
+from pydantic_ai import UserError
 from pydantic_ai.capabilities import AbstractCapability
 
 from pydantic_deep.audit import redact
@@ -25,7 +26,7 @@ async def started_agent(runtime: AgentRuntime, notify: Callable[[str], None]) ->
 
     Args:
         runtime: The agent and its MCP servers.
-        notify: Tells the user a sentence: what takes long, and which servers are not running.
+        notify: Tells the user a sentence: what takes long, and which servers and skills are missing.
     """
     servers = mcp_servers_of(runtime)
     names = [escape_invisible(name) for each in servers for name in each.servers]
@@ -36,9 +37,22 @@ async def started_agent(runtime: AgentRuntime, notify: Callable[[str], None]) ->
             await stack.enter_async_context(runtime.agent)
         finally:
             notice.cancel()
-        for name, error in (error for each in servers for error in each.errors.items()):
-            notify(escape_invisible(str(redact(f'The MCP server {name} is not running: {error}'))))
+        for sentence in await describe_missing(runtime):
+            notify(sentence)
         yield
+
+
+async def describe_missing(runtime: AgentRuntime) -> list[str]:
+    """Return a sentence for each MCP server that is not running and each skill that cannot be loaded, with the reason.
+
+    The agent is in use. Secrets are removed.
+    """
+    errors = [error for each in mcp_servers_of(runtime) for error in each.errors.items()]
+    sentences = [f'The MCP server {name} is not running: {error}' for name, error in errors]
+    with suppress(UserError):  # a directory is missing, with which no turn starts
+        catalog = await runtime.skills.catalog()
+        sentences += [str(problem) for problem in catalog.diagnostics if problem.severity == 'error']
+    return [escape_invisible(str(redact(sentence))) for sentence in sentences]
 
 
 def mcp_servers_of(runtime: AgentRuntime) -> list[McpServers]:

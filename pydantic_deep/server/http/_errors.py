@@ -91,6 +91,9 @@ NOT_FOUND = 'This resource does not exist, or this key has no access to it.'
 UNKNOWN_ROUTE = 'This server has no such route. `/openapi.json` lists those that it has.'
 """The message for an unknown path."""
 
+LINE_BREAK = 'No path of this server contains a line break. Remove it from the name.'
+"""The message for a path such as that of an upload `a%0Ab.txt`, which matches no route."""
+
 _NO_EMBEDDINGS = 'This server runs agents and computes no embeddings. Send this request to an embedding model.'
 _NOT_OFFERED: Mapping[str, str] = {
     '/v1/completions': 'This server does not offer legacy completions. Use `POST /v1/chat/completions`.',
@@ -227,7 +230,7 @@ class UnknownRouteError(ServerError):
     """A request of an unknown path. It says nothing about a model or a resource."""
 
     def __init__(self, path: str) -> None:
-        super().__init__('not_found', _not_offered(path) or UNKNOWN_ROUTE)
+        super().__init__('not_found', LINE_BREAK if '\n' in path else _not_offered(path) or UNKNOWN_ROUTE)
 
 
 def _not_offered(path: str) -> str | None:

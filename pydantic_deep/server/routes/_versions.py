@@ -170,13 +170,17 @@ async def move_head(conversation: str, body: HeadChange, access: Runner) -> Vers
     '/versions/{version}/merge',
     status_code=201,
     summary='Merge another version',
-    responses=describe_errors('not_found', 'conflict'),
+    responses={
+        200: {'model': Version, 'description': 'The version itself, which contains the other one already.'},
+        **describe_errors('not_found', 'conflict'),
+    },
 )
-async def merge_versions(version: str, body: Merge, access: Runner) -> Version:
+async def merge_versions(version: str, body: Merge, access: Runner, response: Response) -> Version:
     """Combines the file changes of both versions since their common ancestor.
 
     The messages remain those of this version. If this version is the head, the head moves to the merge.
     Conflicting changes create no version, and the error lists the conflicts. `choices` decides them, file by file.
+    If this version contains the other one already, the response is this version, with the code 200.
     """
     ours = await access.version(version)
     theirs = await access.version(body.other)
@@ -190,7 +194,9 @@ async def merge_versions(version: str, body: Merge, access: Runner) -> Version:
         conflicts: list[JsonValue] = [{'path': conflict.path, 'kind': conflict.kind} for conflict in error.conflicts]
         raise ServerError('conflict', str(error), facts={'conflicts': conflicts}) from None
     conversation = await access.state.store.conversation(merged.conversation_id)
-    if conversation is not None and conversation.head_id == ours.id:
+    if merged.id == ours.id:
+        response.status_code = 200
+    elif conversation is not None and conversation.head_id == ours.id:
         await _move(access.state, merged.conversation_id, ours.id, merged.id)
     return await access.state.views.version(merged.record)
 

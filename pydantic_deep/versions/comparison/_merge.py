@@ -24,7 +24,7 @@ async def merge_versions(
     theirs: VersionRecord,
     choices: Mapping[str, MergeSide] | None = None,
 ) -> VersionRecord:
-    """Merge `theirs` into `ours`, store the new version and return it.
+    """Merge `theirs` into `ours`, store the new version and return it; return `ours` if it contains `theirs` already.
 
     Raises:
         NoCommonVersionError: The versions have no common ancestor.
@@ -32,7 +32,10 @@ async def merge_versions(
         InvalidMergeChoiceError: `choices` contains a path without a conflict, or something else than a side.
     """
     choices = choices or {}
-    base = await _common(session, ours, theirs)
+    our_ancestors = await ancestors(session.store, ours)
+    if _contain(our_ancestors, theirs):
+        return ours
+    base = await _common(session, our_ancestors, ours, theirs)
     base_tree, our_tree, their_tree = [await session.trees.load(version.tree) for version in (base, ours, theirs)]
     blobs = {
         digest: await session.store.read_asset(digest)
@@ -108,10 +111,18 @@ def _joined(old: Mapping[str, object], ours: Mapping[str, object], theirs: Mappi
     return {name: upload for name, upload in joined.items() if upload is not None}
 
 
-async def _common(session: Session[Any, Any], ours: VersionRecord, theirs: VersionRecord) -> VersionRecord:
+def _contain(ancestors: Mapping[str, VersionRecord], other: VersionRecord) -> bool:
+    """Return whether a version is one of these, or a step of their turns."""
+    ends = {ancestor.run_id: ancestor.number for ancestor in ancestors.values()}
+    return other.id in ancestors or (other.kind == 'step' and other.number < ends.get(other.run_id, 0))
+
+
+async def _common(
+    session: Session[Any, Any], our_ancestors: Mapping[str, VersionRecord], ours: VersionRecord, theirs: VersionRecord
+) -> VersionRecord:
     """Return the newest common ancestor. The ancestors of a merge include those of both parents."""
     their_ancestors = await ancestors(session.store, theirs)
-    common = [version for id, version in (await ancestors(session.store, ours)).items() if id in their_ancestors]
+    common = [version for id, version in our_ancestors.items() if id in their_ancestors]
     if not common:
         raise NoCommonVersionError(ours.id, theirs.id)
     return max(common, key=lambda version: version.number)

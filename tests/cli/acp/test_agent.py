@@ -411,6 +411,17 @@ async def test_a_server_of_the_editor_gives_the_agent_tools(connect: Connect, wo
         assert '3' in editor.of_kind('tool_call_update')[-1].content[0].content.text
 
 
+async def test_a_server_of_the_editor_that_is_not_running_is_named(connect: Connect, work: Path) -> None:
+    """Only the model was informed. The editor knows the session when it gets the message."""
+    server = McpServerStdio(name='su\u202ems', command='false', args=[], env=[])
+    async with connect(ScriptedModel('Hi.')) as editor:
+        session = await editor.open(work, mcp_servers=[server])
+        await editor.prompt(session, 'Hi')
+        texts = [update.content.text for update in editor.of_kind('agent_message_chunk')]
+        assert texts[0].startswith('The MCP server su\\u202ems is not running: ')
+        assert texts[1:] == ['Hi.']
+
+
 @pytest.mark.parametrize(
     ('server', 'message'),
     [

@@ -86,6 +86,24 @@ def test_a_continued_chat_begins_with_a_recap(start: ConversationStart, columns:
     assert second.wait_for_end() == 0
 
 
+def test_a_continued_chat_shows_pending_calls(start: ConversationStart) -> None:
+    """`chat -c` continues a turn that paused, as `/switch` does, and says how to answer its calls."""
+    assert start('run', 'edits', 'Go', '--approvals=pause').wait_for_end() == 5
+    terminal = start('chat', 'echoes', '-c', columns=200)
+    begun = plain(terminal.wait_for(PROMPT))
+    assert (
+        'Pending calls: edit_file /poem.txt. /resume asks about them; another prompt continues without them.' in begun
+    )
+    terminal.type('/resume\r')
+    terminal.wait_for('conversation')
+    terminal.wait_for(PROMPT)
+    terminal.type('y\r')
+    terminal.wait_for('First answer.')
+    terminal.wait_for(PROMPT)
+    terminal.type('\x04')
+    assert terminal.wait_for_end() == 0
+
+
 def test_names_and_files_are_completed(start: ConversationStart) -> None:
     """Tab completes a verb, a version and a file, and a message of several lines is one prompt."""
     terminal = start('chat', 'echoes')

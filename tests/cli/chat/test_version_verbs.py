@@ -240,6 +240,21 @@ def test_resume_answers_the_pending_calls_of_a_version(
     assert result.stderr.endswith(f'No version of {work} has pending approvals.\n')
 
 
+def test_switch_shows_pending_calls(invoke: Invoke) -> None:
+    """A prompt would abandon them."""
+    invoke('run', 'Fix it', '--approvals=pause', model=ScriptedModel(EDIT))
+    result = invoke('chat', model=ScriptedModel(), stdin='/switch HEAD\n')
+    pending = 'Pending calls: edit_file /poem.txt. /resume asks about them; another prompt continues without them.\n'
+    assert result.stderr.endswith(f'> Fix it\n{pending}')
+
+
+def test_continued_chat_without_a_terminal_abandons_no_calls(invoke: Invoke, work: Path) -> None:
+    invoke('run', 'Fix it', '--approvals=pause', model=ScriptedModel(EDIT))
+    result = invoke('chat', '-c', model=ScriptedModel('Next.'), stdin='Next\n')
+    assert (result.exit_code, result.stdout) == (2, '')
+    assert 'has pending approvals. Answer them with `pydantic-deep resume' in result.stderr
+
+
 def test_resume_refuses_calls_of_another_agent(invoke: Invoke, tmp_path: Path, work: Path) -> None:
     """/resume refuses a version whose turn has another directory: its calls would run in the wrong one."""
     other = tmp_path / 'other'

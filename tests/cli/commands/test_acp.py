@@ -99,6 +99,23 @@ def test_the_command_answers_on_standard_output(invoke: Invoke, work: Path, tmp_
     assert answers[3] == {'sessions': []}
 
 
+def test_what_is_missing_is_told_after_the_session_is_known(invoke: Invoke, work: Path) -> None:
+    """An editor may ignore updates of a session whose id it has not received."""
+    (work / 'own/foo').mkdir(parents=True)
+    (work / 'own/foo/SKILL.md').write_text('Sort them.')
+    server: dict[str, Any] = {'name': 'sums', 'command': 'false', 'args': [], 'env': []}
+    messages: list[dict[str, Any]] = [
+        {'id': 1, 'method': 'initialize', 'params': {'protocolVersion': 1}},
+        {'id': 2, 'method': 'session/new', 'params': {'cwd': str(work), 'mcpServers': [server]}},
+    ]
+    skills = str(work / 'own')
+    _, output = exchange(lambda: invoke('acp', '--no-store', '--skills', skills, model=ScriptedModel()), messages)
+    assert [line.get('id', line.get('method')) for line in output] == [1, 2, *['session/update'] * 3]
+    _, server_text, skill_text = [line['params']['update'].get('content', {}).get('text') for line in output[2:]]
+    assert server_text.startswith('The MCP server sums is not running: ')
+    assert 'own/foo/SKILL.md:1: error: It has no frontmatter.' in skill_text
+
+
 def test_an_untrusted_project_is_refused_with_a_sentence(invoke: Invoke, work: Path) -> None:
     """Configuration files that nobody has trusted are an error of the session, as there is no terminal to ask at."""
     (work / '.mcp.json').write_text('{"mcpServers": {"s": {"command": "x"}}}')

@@ -68,6 +68,30 @@ def test_config_as_json_names_untrusted_files(invoke: Invoke, project: Path) -> 
     assert document['untrusted'] == [str(project / 'pydantic-deep.toml'), str(project / '.mcp.json')]
 
 
+def test_config_refuses_a_rule_without_a_tool(invoke: Invoke, work: Path, project: Path) -> None:
+    """As `run` does; unless a server of a file that is not trusted may have the tool."""
+    (work / 'pydantic-deep.toml').write_text('[rules]\nshop_order = true\nwrite_fil = true\n')
+    assert invoke('config').exit_code == 0
+    assert invoke('config', 'trust', '--yes').exit_code == 0
+    result = invoke('config')
+    assert (result.exit_code, result.stdout) == (2, '')
+    assert f"{work}/pydantic-deep.toml: 'rules.write_fil': no tool has this name. Tools: ls, " in result.stderr
+
+
+@pytest.mark.parametrize(
+    'command', [('config',), ('config', 'trust', '--yes'), ('config', 'trust', '--revoke'), ('run', 'Hi')]
+)
+def test_store_of_trust_that_cannot_be_used_is_named(
+    invoke: Invoke, project: Path, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    state = tmp_path / 'file'
+    state.write_text('')
+    result = invoke(*command, model=ScriptedModel('Hi.'), variables={'XDG_STATE_HOME': str(state)})
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f'{state}/pydantic-deep/trusted')
+    assert ', which records the files that you trust, cannot be used: Not a directory. Repair' in result.stderr
+
+
 def test_config_as_text_names_untrusted_files(invoke: Invoke, project: Path) -> None:
     """A line says which files have no effect, and how to review them."""
     assert 'Not trusted, so without effect: ' in invoke('config').stderr

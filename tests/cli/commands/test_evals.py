@@ -207,15 +207,52 @@ def test_agents_with_the_same_name_are_told_apart(case: str, invoke: Invoke, wor
     ]
 
 
-def test_interruption_says_what_is_missing(case: str, invoke: Invoke, work: Path, monkeypatch: pytest.MonkeyPatch):
+STOPPED = """
+import signal
+
+def interrupt(messages, info):
+    signal.raise_signal(signal.SIGINT)
+    return ''
+
+agents['command-line'], agents['lazy'] = agents['lazy'], create_deep_agent(ScriptedModel(then=interrupt))
+"""
+
+
+def test_interruption_shows_the_runs_that_ended(case: str, invoke: Invoke, work: Path):
+    (work / 'eval_stopped.py').write_text(AGENTS + STOPPED)
+    result = invoke('evals', 'run', '--agents', 'eval_stopped:agents')
+    assert result.exit_code == 130
+    assert result.stderr == '1/2 command-line: poem\nInterrupted: 1 of 2 runs ended.\n'
+    table, _, _ = result.stdout.partition('\n\n')
+    assert table == snapshot("""\
+case   agent                 requests  tokens  cost
+poem   command-line  failed         1     110
+total  command-line  0/1            1     110\
+""")
+
+
+def test_document_of_an_interrupted_evaluation_is_not_solved(invoke: Invoke, work: Path):
+    """Every case that ended may be solved; the others are not."""
+    (work / 'evals/hello').mkdir(parents=True)
+    (work / 'evals/hello/case.json').write_text('{"format_version": 1, "prompt": "Hi"}')
+    (work / 'eval_stopped_json.py').write_text(AGENTS + STOPPED)
+    result = invoke('evals', 'run', '--agents', 'eval_stopped_json:agents', '--json')
+    assert result.exit_code == 130
+    document = json.loads(result.stdout)
+    assert [(score['agent'], score['is_solved']) for score in document['scores']] == [('command-line', True)]
+    assert document['is_solved'] is False
+
+
+def test_interruption_before_the_end_of_a_run_shows_no_table(
+    case: str, invoke: Invoke, work: Path, monkeypatch: pytest.MonkeyPatch
+):
     def interrupted(*args: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(anyio, 'run', interrupted)
-    (work / 'eval_stopped.py').write_text(AGENTS)
-    result = invoke('evals', 'run', '--agents', 'eval_stopped:agents')
-    assert result.exit_code == 130
-    assert result.stderr.startswith('Interrupted: 0 of 2 runs. There is no table without the others.')
+    (work / 'eval_early.py').write_text(AGENTS)
+    result = invoke('evals', 'run', '--agents', 'eval_early:agents')
+    assert (result.exit_code, result.stdout) == (130, '')
 
 
 def test_name_of_the_recorded_turns_is_refused(case: str, invoke: Invoke, work: Path):

@@ -245,3 +245,11 @@ def test_summarized_turns_are_listed_with_their_prompts(invoke: Invoke, work: Pa
     delete(tmp_path, rows[0]['parent_id'])
     details = document(invoke('show', '--json'))
     assert (details['prompt'], [each['name'] for each in details['tool_calls']]) == ('In the middle', kept)
+
+
+def test_diff_names_the_revision_that_was_passed(invoke: Invoke) -> None:
+    """The version before it is found by another revision, which the user has not written."""
+    invoke('run', 'Go', model=ScriptedModel('Done.'))
+    result = invoke('diff', 'HEAD~x')
+    assert result.exit_code == 2
+    assert result.stderr.startswith("'HEAD~x' names no version.")

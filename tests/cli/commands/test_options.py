@@ -69,14 +69,15 @@ def test_existing_path_may_have_any_name(invoke: Invoke, work: Path) -> None:
     [
         'approvals answer x --respond', 'approvals answer x --deny no --by', 'approvals list --agent', 'log --conversation',
         'log --search', 'evals record HEAD --name', 'webhooks list --owner', 'run Go --instructions',
+        'webhooks add https://a.example --owner', 'keys create laptop --owner',
     ],
 )  # fmt: skip
 @pytest.mark.parametrize('text', ['', ' \t'])
 def test_empty_text_of_an_option_is_usage_error(invoke: Invoke, command: str, text: str) -> None:
-    """Such as that of an unset variable of a shell, which would be ignored, or stored as an answer."""
+    """Such as that of an unset variable of a shell, which would be ignored or stored. A webhook of nobody gets nothing."""
     result = invoke(*command.split(' '), text)
     assert result.exit_code == 2
-    assert 'it is empty. Omit it, or pass a text.' in result.stderr
+    assert 'it is empty. Pass a text.' in result.stderr
     assert command.split(' ')[-1] in result.stderr
 
 
@@ -91,8 +92,8 @@ def test_blank_model_is_refused(invoke: Invoke, model: str) -> None:
 @pytest.mark.parametrize(
     ('options', 'sentence'),
     [
-        (('--instructions', ''), "Invalid value for '--instructions': it is empty. Omit it, or pass a text."),
-        (('--instructions= \n',), "Invalid value for '--instructions': it is empty. Omit it, or pass a text."),
+        (('--instructions', ''), "Invalid value for '--instructions': it is empty. Pass a text."),
+        (('--instructions= \n',), "Invalid value for '--instructions': it is empty. Pass a text."),
         (
             ('--continue', '--instructions', 'A.'),
             '--instructions are for a new conversation, and --continue continues one that has its own. Choose one of '

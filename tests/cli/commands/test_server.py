@@ -18,6 +18,7 @@ from typing import IO
 import httpx
 import pytest
 
+from pydantic_deep import open_store
 from pydantic_deep.cli.commands._server import Scope
 from pydantic_deep.client import ApiError, Client
 from pydantic_deep.server._api_keys import SCOPES
@@ -171,11 +172,17 @@ def test_keys_list_prints_a_table(invoke: Invoke, monkeypatch: pytest.MonkeyPatc
     assert '\x1b' not in rows[1]
 
 
-def test_keys_list_without_keys_prints_a_hint(work: Path, invoke: Invoke) -> None:
-    invoke('keys', 'create', ' ')  # is refused after it has created the store
+async def create_store(url: str) -> None:
+    async with open_store(url):
+        pass
+
+
+def test_keys_list_without_keys_prints_a_hint(work: Path, tmp_path: Path, invoke: Invoke) -> None:
+    (tmp_path / 'state/pydantic-deep').mkdir(parents=True)
+    asyncio.run(create_store(f'sqlite:///{tmp_path}/state/pydantic-deep/agents.db'))
     assert invoke('keys', 'list').stderr == 'There is no key yet. Create one: pydantic-deep keys create NAME\n'
     store = f'sqlite:///{work}/other.db'
-    invoke('keys', 'create', ' ', '--store', store)
+    asyncio.run(create_store(store))
     hint = f'There is no key yet. Create one: pydantic-deep keys create NAME --store {store}\n'
     assert invoke('keys', 'list', '--store', store).stderr == hint
 
@@ -215,18 +222,16 @@ def test_revoke_prints_the_key_name(invoke: Invoke) -> None:
 
 
 @pytest.mark.parametrize(
-    ('arguments', 'code', 'message'),
+    ('arguments', 'message'),
     [
-        (('create', ' '), 1, 'name: it is empty'),
-        (('create', 'a', '--scope', 'root'), 2, "'root' is not one of"),
-        (('create', 'a', '--expires-in', '0'), 2, "Invalid value for '--expires-in'"),
+        (('create', ' '), "Invalid value for 'name': it is empty. Pass a text."),
+        (('create', 'a', '--scope', 'root'), "'root' is not one of"),
+        (('create', 'a', '--expires-in', '0'), "Invalid value for '--expires-in'"),
     ],
 )
-def test_invalid_key_arguments_are_reported(
-    invoke: Invoke, arguments: tuple[str, ...], code: int, message: str
-) -> None:
+def test_invalid_key_arguments_are_reported(invoke: Invoke, arguments: tuple[str, ...], message: str) -> None:
     result = invoke('keys', *arguments)
-    assert (result.exit_code, message in re.sub(r'[\s│]+', ' ', result.stderr)) == (code, True), result.stderr
+    assert (result.exit_code, message in re.sub(r'[\s│]+', ' ', result.stderr)) == (2, True), result.stderr
 
 
 def test_keys_use_the_store_of_the_config_file(work: Path, invoke: Invoke) -> None:

@@ -153,6 +153,15 @@ def test_branch_name_must_be_unique(invoke: Invoke, two_turns: list[str]) -> Non
     assert ids(invoke) == two_turns
 
 
+@pytest.mark.parametrize('name', ['', ' ', 'HEAD', 'side~2'])
+def test_branch_name_must_be_a_revision_of_its_own(invoke: Invoke, two_turns: list[str], name: str) -> None:
+    """A branch `HEAD` or `side~2` could never be selected."""
+    result = invoke('branch', name, 'Else', model=ScriptedModel())
+    assert (result.exit_code, result.stdout) == (2, '')
+    assert result.stderr.startswith(f'{name!r} cannot be the name of a branch: ')
+    assert ids(invoke) == two_turns
+
+
 def has_instructions(model: ScriptedModel) -> list[bool]:
     """Return for each request whether its instructions end with those of the conversation."""
     last = [request.messages[-1] for request in model.requests]

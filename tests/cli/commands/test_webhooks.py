@@ -70,13 +70,6 @@ def test_unusable_url_is_reported(invoke: Invoke):
     assert 'is not encrypted' in refused.stderr
 
 
-def test_blank_owner_is_reported(invoke: Invoke):
-    """A webhook of nobody would never receive an event."""
-    refused = invoke('webhooks', 'add', URL, '--owner', '')
-    assert refused.exit_code == 1
-    assert refused.stderr.startswith('owner: it is empty.')
-
-
 def test_missing_key_is_reported(invoke: Invoke, monkeypatch: pytest.MonkeyPatch):
     """Without `webhook_key`, no webhook is added."""
     monkeypatch.delenv('PYDANTIC_DEEP_SERVER_WEBHOOK_KEY')

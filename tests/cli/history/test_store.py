@@ -71,7 +71,8 @@ def test_unwritable_state_directory_is_reported(invoke: Invoke, tmp_path: Path) 
     (tmp_path / 'state').write_text('a file')
     result = invoke('run', 'Go', model=ScriptedModel())
     assert result.exit_code == 2
-    assert result.stderr.startswith('The store cannot be opened: ')
+    place = tmp_path / 'state/pydantic-deep'
+    assert result.stderr == f'The store cannot be opened: {place}: Not a directory.\n'
 
 
 def test_no_store_stores_nothing_and_skips_the_size_check(

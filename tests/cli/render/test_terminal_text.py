@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from functools import partial
 
@@ -9,7 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pydantic_deep.cli.render._terminal_text import escape_invisible, escape_prose, first_line, first_line_of_prose
+from pydantic_deep.cli.render._terminal_text import (
+    describe_error,
+    escape_invisible,
+    escape_prose,
+    first_line,
+    first_line_of_prose,
+)
 
 
 @pytest.mark.parametrize(
@@ -54,3 +61,16 @@ def test_escaped_text_has_no_control_characters(text: str) -> None:
 )
 def test_first_line_is_truncated_to_one_line(text: str, line: str) -> None:
     assert first_line(text, 5 if text.startswith('1') else 20) == line
+
+
+@pytest.mark.parametrize(
+    ('error', 'sentence'),
+    [
+        (ValueError('It is empty.'), 'It is empty.'),
+        (OSError(errno.ENOSPC, 'No space left on device'), 'No space left on device.'),
+        (FileNotFoundError(errno.ENOENT, 'No such file or directory', '/a'), '/a: No such file or directory.'),
+        (ConnectionError('The editor has gone.'), 'The editor has gone.'),
+    ],
+)
+def test_error_of_the_operating_system_has_its_file_and_no_number(error: Exception, sentence: str) -> None:
+    assert describe_error(error) == sentence

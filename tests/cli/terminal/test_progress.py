@@ -69,6 +69,18 @@ def test_output_to_a_pipe_is_not_wrapped() -> None:
     assert show(start) == f'given in {"/a" * 60}\n'
 
 
+def test_error_with_a_command_is_wrapped_between_words() -> None:
+    stream = StringIO()
+    console = Console(file=stream, width=30, force_terminal=True, color_system=None, _environ={'TERM': 'xterm'})
+    message = 'Interrupted. The version 01234567 is still pending: answer with `pydantic-deep resume 01234567`.'
+    with ProgressDisplay(console, clock=FakeClock().monotonic, shows_answer=False) as progress:
+        progress.show(ErrorEvent(kind='cancelled', message=message))
+        progress.show(END)
+    *_, first, second, third, command = stream.getvalue().splitlines()
+    assert (first, second, third) == ('Interrupted. The version', '01234567 is still pending:', 'answer with')
+    assert command == '`pydantic-deep resume 01234567`.'  # the terminal wraps it
+
+
 def test_answer_to_an_unannounced_call_is_ignored() -> None:
     answer = ApprovalAnswerEvent(id='9', decision='edit', by='person', args={'path': '/a'})
     assert show(answer, END) == show(END)

@@ -21,6 +21,7 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from pydantic_deep.cli._environment import Environment
+from pydantic_deep.cli._metadata import SETTINGS
 from pydantic_deep.cli.approvals._policy import ApprovalMode
 from pydantic_deep.cli.chat._chat import chat
 from pydantic_deep.cli.terminal import _terminal
@@ -192,3 +193,22 @@ async def test_chat_prints_the_continued_version(
         await chat(conversation, Environment(variables={'XDG_STATE_HOME': str(tmp_path)}), ApprovalMode.allow)
     first = ' '.join(capsys.readouterr().out.split()).partition(' versions in ')[0]
     assert first.endswith(f', from version {base.id[-8:]}')
+
+
+@pytest.mark.parametrize(('agent', 'shown'), [(None, ''), ('shop:agent', 'shop:agent with ')])
+async def test_chat_prints_the_agent_the_model_and_the_directory(
+    make_conversation: MakeConversation,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    agent: str | None,
+    shown: str,
+) -> None:
+    monkeypatch.setattr(sys, 'stdin', Screen())
+    conversation = make_conversation(ScriptedModel())
+    settings = conversation.settings.model_copy(update={'agent': agent, 'directory': '/work'})
+    conversation.metadata = {**conversation.metadata, SETTINGS: settings.model_dump(mode='json')}
+    with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
+        keys.send_text('\x04')
+        await chat(conversation, Environment(variables={'XDG_STATE_HOME': str(tmp_path)}), ApprovalMode.allow)
+    assert capsys.readouterr().out.startswith(f'{shown}{conversation.runtime.model} in /work\n')

@@ -62,3 +62,12 @@ def test_server_that_is_not_running_is_named(invoke: Invoke, work: Path, command
     [line] = [line for line in result.stderr.splitlines() if 'MCP server' in line]
     assert line.startswith('The MCP server sh\\u202eop is not running: ')
     assert 'MCP server' not in result.stdout
+
+
+def test_skill_that_cannot_be_loaded_is_named(invoke: Invoke, work: Path) -> None:
+    """The user has named its directory, and would look for the reason in the answers of the model."""
+    (work / 'own/fo\u202eo').mkdir(parents=True)
+    (work / 'own/fo\u202eo/SKILL.md').write_text('Sort them.')
+    result = invoke('run', 'Go', '--skills', 'own', model=ScriptedModel('Done.'))
+    assert result.exit_code == 0
+    assert f'{work}/own/fo\\u202eo/SKILL.md:1: error: It has no frontmatter. ' in result.stderr

@@ -97,6 +97,18 @@ async def test_upload_names_outside_the_directory_are_refused(ada: Client):
     assert (await ada.get(f'{path}/uploads')).json() == {'items': []}
 
 
+async def test_upload_names_that_cannot_be_stored_are_explained(ada: Client):
+    path = await begin(ada)
+    await ada.put(f'{path}/uploads/a', content=b'x')
+
+    below = await ada.put(f'{path}/uploads/a/b', content=b'x')
+    broken = await ada.put(f'{path}/uploads/a%0Ab', content=b'x')
+
+    assert (below.status_code, broken.status_code) == (422, 404)
+    assert 'a parent of it is a file' in below.json()['error']['message']
+    assert broken.json()['error']['message'].startswith('No path of this server contains a line break.')
+
+
 async def test_large_uploads_are_refused(serve: Serve, settings: ServerSettings):
     small = settings.model_copy(update={'max_upload_bytes': 1000, 'max_body_bytes': 500})
 

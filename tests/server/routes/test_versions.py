@@ -186,6 +186,20 @@ async def test_merge_conflicts_are_decided_by_choices(ada: Client):
     assert (await ada.get(f'/api/versions/{merged.json()["id"]}/files/a')).text == '3\n'
 
 
+async def test_merge_of_an_ancestor_creates_no_version(ada: Client):
+    path = await begin(ada)
+    base = await say(ada, path, '/a=1')
+    head = await say(ada, path, '/b=2')
+
+    for other in (base, head):
+        merged = await ada.post(f'/api/versions/{head}/merge', json={'other': other})
+        assert (merged.status_code, merged.json()['id'], merged.json()['is_head']) == (200, head, True)
+
+    assert len((await ada.get(f'{path}/versions')).json()['items']) == 3
+    forward = await ada.post(f'/api/versions/{base}/merge', json={'other': head})
+    assert (forward.status_code, forward.json()['kind']) == (201, 'merge')
+
+
 async def test_merge_does_not_move_an_unrelated_head(ada: Client, served: Served):
     path = await begin(ada)
     base = await say(ada, path, '/a=1')

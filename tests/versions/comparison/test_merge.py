@@ -30,8 +30,22 @@ async def test_merge_contains_the_changes_of_both_sides(make: MakeAgent):
     assert (merged.kind, merged.parent_id, merged.merged_from) == ('merge', ours.id, theirs.id)
     assert sorted(await merged.file_tree()) == ['/ours.txt', '/shared.txt', '/theirs.txt']
     assert await merged.messages() == await ours.messages()
-    again = await merged.merge(theirs)  # merged changes are common by now
-    assert await again.file_tree() == await merged.file_tree()
+
+
+async def test_merge_of_a_contained_version_stores_nothing(make: MakeAgent, store: SpyStore):
+    """As git does: `Already up to date`. A merge contains both sides, and the steps of their turns."""
+    agent = make(put('/ours.txt', 'o'), 'done', put('/theirs.txt', 't'), 'done')
+    root = await agent.create(backend=StateBackend())
+    ours, theirs = await root.advance('a'), await root.advance('b')
+    merged = await ours.merge(theirs)
+    store.commits.clear()
+
+    for other in (merged, ours, theirs, root, *await theirs.steps()):
+        assert (await merged.merge(other, choices={'/ours.txt': 'theirs'})).id == merged.id
+
+    assert store.commits == []
+    [step, *_] = await theirs.steps()
+    assert (await ours.merge(step)).kind == 'merge'
 
 
 async def test_merge_contains_the_uploads_of_both_sides(make: MakeAgent):
