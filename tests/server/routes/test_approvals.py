@@ -108,12 +108,14 @@ async def test_resume_with_answers_continues_the_turn(ada: Client):
 
 
 async def test_second_answer_is_a_conflict_that_names_the_first_decider(ada: Client, make_client: MakeClient):
-    _, run = await pause(ada)
+    path, run = await pause(ada)
     first, second = (f'/api/approvals/{each["id"]}' for each in run['approvals'])
 
     shown, last_shown = run['approvals']
     taken = (await ada.post(first, json={**approve(shown), 'reason': 'Fine.'})).json()
     late = await ada.post(first, json={'decision': 'deny'})
+    answers = {shown['pending_id']: {'decision': 'deny'}}
+    too_late = await ada.post(f'{path}/resume', json={'answers': answers})
     respond = {'decision': 'respond', 'content': 'b is there', 'digest': last_shown['view']['digest']}
     last = await ada.post(second, json=respond, params={'resume': True})
 
@@ -121,10 +123,11 @@ async def test_second_answer_is_a_conflict_that_names_the_first_decider(ada: Cli
     assert {name: taken['approval'][name] for name in ('status', 'decided_by', 'reason')} == {
         'status': 'approved', 'decided_by': 'ada', 'reason': 'Fine.',
     }  # fmt: skip
-    assert late.status_code == 409
-    assert late.json()['error'] | {'message': ''} == {
-        'type': 'conflict', 'message': '', 'status': 'approved', 'decided_by': 'ada',
-    }  # fmt: skip
+    for refused in (late, too_late):
+        assert refused.status_code == 409
+        assert refused.json()['error'] | {'message': ''} == {
+            'type': 'conflict', 'message': '', 'status': 'approved', 'decided_by': 'ada',
+        }  # fmt: skip
     events = told(frames_in((await ada.get(f'/api/runs/{last.json()["run_id"]}/events')).content))
     assert events[-1][1]['output'] == 'success success'
 
