@@ -364,14 +364,12 @@ async def resume_run(run: str, access: Runner) -> Run:
     own = await access.run(run)
     if own.stored is None or not own.stored.is_suspended:
         raise ServerError('conflict', f'The run {run} is not suspended.')
-    if access.state.runs.is_closed:
-        raise ServerError('unavailable', headers={'Retry-After': '5'})
     runs, key_id = access.state.runs, access.caller.account
+    await runs.check_capacity(key_id)
     if access.state.hands_over:
         await runs.submit_rest(own.stored.attempts[0], owner=access.owner, key_id=key_id)
     else:
         resumed = own.stored.last.id
-        await runs.check_capacity(key_id)
         runs.resuming[resumed] = key_id
         runs.tasks.start_soon(_resume, access.state, own.agent, resumed)
     return await build_run(access.state, await access.run(run))

@@ -20,7 +20,7 @@ from pydantic_deep.mcp import McpServer, McpServers
 from pydantic_deep.server.routes import _approvals
 from pydantic_deep.subagents import Subagent
 from pydantic_deep.testing import Answer, ScriptedModel, call
-from tests.server.conftest import Client, MakeClient, Serve, frames_in, told
+from tests.server.conftest import Client, MakeClient, Serve, Served, frames_in, told
 
 pytestmark = pytest.mark.anyio
 
@@ -130,6 +130,23 @@ async def test_second_answer_is_a_conflict_that_names_the_first_decider(ada: Cli
         }  # fmt: skip
     events = told(frames_in((await ada.get(f'/api/runs/{last.json()["run_id"]}/events')).content))
     assert events[-1][1]['output'] == 'success success'
+
+
+async def test_last_answer_that_cannot_start_the_run_is_not_stored(ada: Client, served: Served) -> None:
+    """The client can send it again, as the error says: an approval is answered once."""
+    _, run = await pause(ada)
+    first, last = run['approvals']
+    served.state.runs.close()
+
+    answers = [
+        await ada.post(f'/api/approvals/{each["id"]}', json=approve(each), params={'resume': True})
+        for each in (first, last)
+    ]
+
+    assert [answer.status_code for answer in answers] == [200, 503]
+    assert answers[1].json()['error']['message'].endswith('Try again after its restart.')
+    [pending] = (await ada.get('/api/approvals')).json()['items']
+    assert pending['id'] == last['id']
 
 
 @pytest.mark.parametrize('content', ['b is there', {'count': 2, 'names': ['a', None]}, None])
