@@ -117,9 +117,16 @@ class Access:
         Raises:
             ServerError: There is no such agent, or the caller may not use it.
         """
-        if name not in self.state.agents or not self.may_use(name):
-            raise not_found()
-        return self.state.agents[name]
+        agent = self._find_agent(name)
+        if agent is None:
+            raise ServerError(
+                'not_found',
+                'This agent does not exist, or this key has no access to it. `GET /api/agents` lists those that it has.',
+            )
+        return agent
+
+    def _find_agent(self, name: str) -> ServedAgent | None:
+        return self.state.agents.get(name) if self.may_use(name) else None
 
     def model(self, name: str) -> ServedAgent:
         """Return the agent that a request names as its model.
@@ -179,9 +186,10 @@ class Access:
         check_id(id)
         store, wanted = self.state.store, VersionFilter(conversation_id=id, metadata={OWNER: self.owner})
         record, newest = await store.conversation(id), await store.versions(wanted, limit=1)
-        if record is None or not newest:
+        agent = None if record is None else self._find_agent(record.agent_name)
+        if record is None or not newest or agent is None:
             raise not_found()
-        return AuthorizedConversation(record=record, agent=self.agent(record.agent_name), newest=newest[0])
+        return AuthorizedConversation(record=record, agent=agent, newest=newest[0])
 
     async def version(self, id: str) -> ServedVersion:
         """Return a version that the caller owns.

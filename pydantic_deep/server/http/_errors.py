@@ -86,7 +86,7 @@ _FORMATS: Mapping[ErrorType, _Format] = {
 }
 
 NOT_FOUND = 'This resource does not exist, or this key has no access to it.'
-"""The message for missing resources, resources of another owner, and agents that the key may not use."""
+"""The message for missing resources and those of another owner."""
 
 UNKNOWN_ROUTE = 'This server has no such route. `/openapi.json` lists those that it has.'
 """The message for an unknown path."""
