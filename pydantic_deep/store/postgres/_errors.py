@@ -50,8 +50,7 @@ _ADVICE: Final[tuple[tuple[_Classes, str], ...]] = (
     ((ssl.SSLError,), 'Check `sslmode`, `sslrootcert`, `sslcert` and `sslkey` of the URL.'),
     (
         (FileNotFoundError, PermissionError),
-        'Make sure that the files that the URL names in `sslrootcert`, `sslcert` and `sslkey` can be read, or, if `host` is '
-        'the directory of a socket, that the server is running.',
+        'Make sure that it is running, and that files in `sslrootcert`, `sslcert` and `sslkey` of the URL can be read.',
     ),
     (LOST, 'Make sure that it is running and reachable. The next operation connects again.'),
 )

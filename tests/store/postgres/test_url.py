@@ -49,7 +49,7 @@ async def test_unusable_url_is_refused(url: str, reason: str) -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(
-    ('certificate', 'advice'), [('none.pem', 'that the files that the URL names'), ('bad.pem', 'Check `sslmode`')]
+    ('certificate', 'advice'), [('none.pem', 'that files in `sslrootcert`'), ('bad.pem', 'Check `sslmode`')]
 )
 async def test_unusable_certificate_is_named_as_the_reason(tmp_path: Path, certificate: str, advice: str) -> None:
     (tmp_path / 'bad.pem').write_text('no certificate')
