@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
@@ -40,15 +40,22 @@ def import_agents(reference: str) -> Mapping[str, AnyAgent]:
             f'There is no module {module_name!r} to import agents from. Run the command where it can be imported.'
         ) from None
     if not hasattr(module, attribute):
-        names = [name for name, value in vars(module).items() if isinstance(value, AbstractAgent | VersionedAgent)]
+        names = [name for name, value in vars(module).items() if _are_agents(_by_name(value).values())]
         raise InvalidAgentsError(
             f'The module {module_name!r} has no {attribute!r}. Its agents: {", ".join(names) or "none"}.'
         )
-    value: object = getattr(module, attribute)
-    agents = cast('Mapping[object, object]', value) if isinstance(value, Mapping) else {_name_of(value): value}
-    if not all(isinstance(agent, AbstractAgent | VersionedAgent) for agent in agents.values()):
+    agents = _by_name(getattr(module, attribute))
+    if agents and not _are_agents(agents.values()):
         raise InvalidAgentsError(f'{reference!r} is neither an agent nor a dictionary of agents by name.')
     return cast('Mapping[str, AnyAgent]', agents)
+
+
+def _by_name(value: object) -> Mapping[object, object]:
+    return cast('Mapping[object, object]', value) if isinstance(value, Mapping) else {_name_of(value): value}
+
+
+def _are_agents(values: Collection[object]) -> bool:
+    return bool(values) and all(isinstance(value, AbstractAgent | VersionedAgent) for value in values)
 
 
 def _name_of(value: object) -> str:

@@ -24,6 +24,7 @@ from .access._authentication import Authentication, HostCheck, KeyInQuery
 from .access._identity import Authenticate, Login, create_login
 from .http._body_limit import AmbiguousLengthCheck, BodyLimit
 from .http._errors import install_error_handlers
+from .http._mounting import MountedLocations
 from .http._security_headers import SecurityHeaders
 
 _UPLOAD = re.compile(r'/api/conversations/[^/]+/uploads/.+')
@@ -126,7 +127,8 @@ def _add_middleware(app: FastAPI, settings: ServerSettings, metrics: ServerMetri
                 '*'
             ],  # clients send custom headers; other origins cannot read with cookies: credentials are not allowed
         )
-    app.add_middleware(HostCheck, allowed_hosts=settings.allowed_hosts, www_redirect=False)
+    app.add_middleware(MountedLocations)
+    app.add_middleware(HostCheck, allowed_hosts=settings.allowed_hosts)
     app.add_middleware(AmbiguousLengthCheck)
     app.add_middleware(RequestCounter, metrics=metrics)
     app.add_middleware(SecurityHeaders)

@@ -15,7 +15,7 @@ from typing import cast
 import anyio
 import uvicorn
 from fastapi import FastAPI
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.store import SqlStore
@@ -29,14 +29,17 @@ CONNECTION_SECONDS = 5
 """How long clients may take to read the remaining data when the server stops."""
 
 
+_START_FAILED = 'lifespan.startup.failed'
+"""The type of the message with which an application refuses to start (ASGI lifespan protocol)."""
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class ServerStartError(DeepAgentError):
     """The server failed to start."""
 
-    def __init__(self) -> None:
-        super().__init__('The server could not start. The preceding log messages contain the reason.')
+    def __init__(self, reason: str = 'The preceding log messages contain the reason.') -> None:
+        super().__init__(f'The server could not start. {reason}')
 
 
 async def serve(
@@ -62,7 +65,13 @@ async def serve(
     settings = settings or ServerSettings()
     app = create_app(agents, store, settings.model_copy(update={'allowed_hosts': _hosts(settings)}))
     family = socket.AF_INET6 if ':' in settings.host else socket.AF_INET
-    with socket.create_server((settings.host, settings.port), family=family) as listening:
+    try:
+        opened = socket.create_server((settings.host, settings.port), family=family)
+    except OSError as error:
+        address = f'{_url_host(settings.host)}:{settings.port}'
+        reason = str(error.strerror).partition(' (while')[0]
+        raise OSError(f'The server cannot listen at {address}: {reason}. Set another `host` or `port`.') from None
+    with opened as listening:
         port = listening.getsockname()[1]
         url = f'http://{_url_host(settings.host)}:{port}'
         await _UvicornServer(app, settings, on_start=lambda: on_start(url)).serve(sockets=[listening])
@@ -78,24 +87,50 @@ def _url_host(host: str) -> str:
     return f'[{host}]' if ':' in host else host
 
 
-class _EndingQuietly:
-    """An application whose requests end without a word when the server cancels them, which uvicorn logs with a traceback."""
+class _WithoutTracebacks:
+    """An application without the tracebacks that uvicorn logs for requests that the server cancels, and for errors with
+    which a start is expected to fail, such as that of an engine that is down.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
+        self.start_error: DeepAgentError | None = None
+        """The expected error with which the start has failed."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope['type'] == 'lifespan':
+            await self._live(scope, receive, send)
+            return
         with suppress(asyncio.CancelledError):
             await self._app(scope, receive, send)
+
+    async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
+        failures: list[Message] = []
+
+        async def send_unless_failed(message: Message) -> None:
+            if message['type'] == _START_FAILED:
+                failures.append(message)  # with the traceback of the error that Starlette raises next
+            else:
+                await send(message)
+
+        try:
+            await self._app(scope, receive, send_unless_failed)
+        except BaseException as error:
+            if failures and isinstance(error, DeepAgentError):
+                self.start_error, failures = error, [{'type': _START_FAILED}]
+            for message in failures:
+                await send(message)
+            raise
 
 
 class _UvicornServer(uvicorn.Server):
     """A server that answers requests while turns are drained, so that clients can read their final events."""
 
     def __init__(self, app: FastAPI, settings: ServerSettings, *, on_start: Callable[[], object]) -> None:
+        self._served = _WithoutTracebacks(app)
         super().__init__(
             uvicorn.Config(
-                _EndingQuietly(app),
+                self._served,
                 http='h11',  # uvicorn's alternative, httptools, accepts headers of unlimited length
                 access_log=settings.access_log,
                 log_level='info' if settings.access_log else 'warning',
@@ -116,7 +151,11 @@ class _UvicornServer(uvicorn.Server):
         with suppress(SystemExit):  # newer versions of uvicorn exit, older ones return without having started
             await super().startup(sockets)
         if not self.started:
-            raise ServerStartError
+            raise (
+                ServerStartError
+                if self._served.start_error is None
+                else ServerStartError(str(self._served.start_error))
+            )
         self._on_start()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

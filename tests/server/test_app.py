@@ -62,6 +62,7 @@ async def test_unknown_host_is_refused(nobody: httpx.AsyncClient) -> None:
         await nobody.get('/health', headers={'host': host}) for host in ('evil.example', 'localhost.evil.example')
     ]
     assert [answer.status_code for answer in answers] == [400, 400]
+    assert 'setting `allowed_hosts`' in answers[0].json()['error']['message']
     answers = [
         await nobody.get('/health', headers={'host': host}) for host in ('localhost:8000', '127.0.0.1', '[::1]:1')
     ]

@@ -33,6 +33,20 @@ async def test_mounted_application_serves_the_same_paths(served: Served) -> None
         assert (await client.get('/deep/v1beta/none', headers=key)).json()['error']['status'] == 'NOT_FOUND'
 
 
+async def test_addresses_in_answers_of_a_mounted_application_lead_to_it(served: Served) -> None:
+    outer = Starlette(routes=[Mount('/deep', served.app)])
+    headers = {'authorization': f'Bearer {await served.key()}'}
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(outer, root_path='/outer'), base_url='http://localhost', headers=headers
+    ) as client:
+        created = await client.post('/outer/deep/api/conversations', json={'agent': 'analyst'})
+        started = await client.post(f'{created.headers["location"]}/turns', json={'prompt': 'Hi'})
+        run = await client.get(started.headers['location'])
+        card = (await client.get('/outer/deep/a2a/analyst/.well-known/agent-card.json')).json()
+    assert (run.json()['output'], started.headers['location'][:22]) == ('You said: Hi', '/outer/deep/api/runs/0')
+    assert card['supportedInterfaces'][0]['url'] == 'http://localhost/outer/deep/a2a/analyst'
+
+
 async def test_application_without_lifespan_raises(serve: Serve) -> None:
     async with serve() as served:
         app: FastAPI = served.app

@@ -316,20 +316,33 @@ async def test_serve_listens_on_ipv6(store: SqlStore) -> None:
 
 
 async def test_used_port_raises(store: SqlStore) -> None:
-    with socket.create_server(('127.0.0.1', 0)) as taken, pytest.raises(OSError, match='in use'):
-        await serve(
-            {'a': create_deep_agent(ScriptedModel())},
-            store,
-            settings(port=taken.getsockname()[1]),
-            on_start=lambda url: None,
-        )
+    with socket.create_server(('127.0.0.1', 0)) as taken:
+        given = settings(port=taken.getsockname()[1])
+        said = f'^The server cannot listen at 127.0.0.1:{given.port}: .* in use. Set another `host` or `port`.$'
+        with pytest.raises(OSError, match=said):
+            await serve({'a': create_deep_agent(ScriptedModel())}, store, given, on_start=lambda url: None)
 
 
-async def test_failed_startup_raises() -> None:
+async def test_failed_startup_raises_the_reason_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     async with open_store('memory:') as closed:
         pass
-    with pytest.raises(ServerStartError, match='could not start'):
+    with pytest.raises(
+        ServerStartError, match=r'^The server could not start\. The database of the repository was closed\.'
+    ):
         await serve({'a': create_deep_agent(ScriptedModel())}, closed, settings(), on_start=lambda url: None)
+    assert 'Traceback' not in capsys.readouterr().err
+
+
+async def test_unexpected_error_at_startup_is_logged_with_its_traceback(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(store: SqlStore) -> None:
+        raise RuntimeError('a defect')
+
+    monkeypatch.setattr('pydantic_deep.server._lifespan.open_keys', fail)  # no input of a caller leads to such an error
+    with pytest.raises(ServerStartError, match='The preceding log messages contain the reason'):
+        await serve({'a': create_deep_agent(ScriptedModel())}, store, settings(), on_start=lambda url: None)
+    assert 'RuntimeError: a defect' in capsys.readouterr().err
 
 
 async def test_serve_in_a_thread_does_not_change_signal_handlers(store: SqlStore) -> None:
@@ -381,7 +394,7 @@ def test_agents_are_imported_from_the_working_directory(modules: Path, reference
         ('served_house:a.b', 'Write `package.module:attribute`'),
         ('served_nobody:agents', "There is no module 'served_nobody'"),
         ('served_nobody.here:agents', "There is no module 'served_nobody.here'"),
-        ('served_house:nothing', "The module 'served_house' has no 'nothing'. Its agents: "),
+        ('served_house:nothing', "The module 'served_house' has no 'nothing'. Its agents: analyst, nameless, agents."),
         ('served_house:number', 'neither an agent nor a dictionary'),
         ('served_house:numbers', 'neither an agent nor a dictionary'),
     ],

@@ -8,7 +8,7 @@ import { growing } from './composer';
 import { Icon } from './icons';
 import { memo } from './memo';
 import { isComposing, isSending } from './preferences';
-import { type Card, cards, decisions, draft, endSuspended, isConnectionLost, isPending, isRunning, live, may, moveHead, open, resend, resumeTurn } from './state';
+import { type Card, cards, decisions, delay, draft, endSuspended, isConnectionLost, isPending, isRunning, live, may, moveHead, open, resend, resumeTurn } from './state';
 import { count, Lines, moment, Prose, Text } from './text';
 import { ItemView, MediaList } from './tools';
 import { nameOf, newestBelow, type Place, placesOf, type Turn, typed } from './transcript';
@@ -109,7 +109,7 @@ function LiveTurn({ versionId }: { versionId: string | null }) {
     <div class="answer" role="group" aria-label="Answer" aria-live="polite" aria-busy={running.isRunning}>
       {running.items.map((item, at) => <ItemView key={at} item={item} versionId={versionId} runId={null} isPending={running.isRunning} />)}
       {running.isRunning && <p class="working" role="status"><span class="spinner" aria-hidden="true" />
-        {isConnectionLost.value ? 'The connection is lost. The run continues; this page is reconnecting.' : 'Working'}</p>}
+        {isConnectionLost.value ? 'The connection is lost. The run continues; this page is reconnecting.' : delay.value ?? 'Working'}</p>}
       {running.error !== null && <div class="failure" role="alert">
         <p><Lines of={running.error} /></p>
         <Retry />

@@ -53,6 +53,8 @@ export const toast = signal<{ text: string; undo: (() => Promise<void>) | null }
 /** A request of one part of the page to put a text into the composer. */
 export const draft = signal<{ text: string } | null>(null);
 export const isConnectionLost = signal(false);
+/** Why the shown run does not begin or continue yet, such as that no worker has its agent. */
+export const delay = signal<string | null>(null);
 
 export const pendingCount = computed(() => cards.value.filter((card) => isPending(card.approval)).length);
 export const may = (scope: string) => me.value !== null && (me.value.scopes.includes(scope) || me.value.scopes.includes('admin'));
@@ -265,6 +267,7 @@ function leave(): void {
   watching?.abort();
   watching = null;
   live.value = null;
+  delay.value = null;
   isConnectionLost.value = false;
 }
 
@@ -365,6 +368,7 @@ async function watchRun(id: string, runId: string, prompt: Prompt | null, base: 
   try {
     for await (const event of server.watch(runId, controller.signal)) {
       if (watching !== controller) return;
+      delay.value = null;
       if (event.type === 'todos') todos.value = event.todos;
       else if (event.type === 'error') now = { ...now, error: event.message, wasStopped: event.kind === 'cancelled' };
       else if (event.type === 'lost') isConnectionLost.value = true;
@@ -574,8 +578,13 @@ export const resumeTurn = guarded(async () => {
 
 /** Show what another page or a program has done to the open conversation in the meantime. */
 export const lookForChanges = unattended(async () => {
-  const shown = open.value;
-  if (shown === null || isRunning.value || shown.details.id !== currentId()) return;
+  const shown = open.value, running = live.value;
+  if (running?.isRunning) {
+    const { problem: reason } = await server.get<Run>(`runs/${running.runId}`);
+    if (live.value === running) delay.value = reason;
+    return;
+  }
+  if (shown === null || shown.details.id !== currentId()) return;
   const now = await server.get<Conversation>(`conversations/${shown.details.id}`).catch((error: unknown) => { if (server.isAway(error)) throw error; return null; });
   if (open.value === shown && !isRunning.value && (now?.head !== shown.details.head || now.running.length > 0)) await refresh();
 });

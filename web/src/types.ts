@@ -49,7 +49,7 @@ export interface Difference {
   messages_common: number; messages_removed: Message[]; messages_added: Message[]; files: FileDiff[];
   todos_before: Todo[]; todos_after: Todo[]; usage: Usage;
 }
-export interface Run { id: string; state: string; prompt: string | null; has_moved_on: boolean; started_at: string; version_id: string | null }
+export interface Run { id: string; state: string; prompt: string | null; has_moved_on: boolean; problem: string | null; started_at: string; version_id: string | null }
 export interface Conflict { path: string; kind: string }
 
 export type Content = string | { kind?: string; content?: unknown; media_type?: string; data?: string; metadata?: { origin?: string } | null };

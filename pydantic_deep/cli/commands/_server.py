@@ -62,8 +62,8 @@ ConfigOption = Annotated[
         exists=True,
         dir_okay=False,
         metavar='FILE',
-        help='A TOML file with settings of the server. Variables PYDANTIC_DEEP_SERVER_… override it, options override both. '
-        'An unknown name is an error.',
+        help='A TOML file with settings of the server, in which an unknown name is an error. Variables '
+        'PYDANTIC_DEEP_SERVER_… override it, options override both.',
     ),
 ]
 ServedStoreOption = Annotated[

@@ -10,7 +10,7 @@ from this origin (`is_cross_origin`). Requests with a key need no such check, be
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from math import ceil
@@ -60,6 +60,10 @@ LOGIN_REQUIRED: Final = (
 )
 """The message for a request without a login and without a key."""
 
+_UNKNOWN_HOST: Final = (
+    'This server does not accept this host name. Its operator names the accepted ones in the setting `allowed_hosts`.'
+)
+
 _CALLER: Final = 'pydantic_deep.caller'
 """The key of the caller in the scope. Names without a prefix could be those of a host application."""
 
@@ -90,14 +94,33 @@ def is_public(path: str) -> bool:
     return path in ('/', '/health', *PROBES) or path.startswith('/static/')
 
 
-class HostCheck(TrustedHostMiddleware):
+class HostCheck:
     """ASGI middleware that refuses unknown host names, except on the paths for probes."""
 
+    def __init__(self, app: ASGIApp, allowed_hosts: Sequence[str]) -> None:
+        self._app = app
+        self._check = TrustedHostMiddleware(_accept, allowed_hosts, www_redirect=False)
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope['type'] == 'http' and path_of(scope) in PROBES:
-            await self.app(scope, receive, send)
-        else:
-            await super().__call__(scope, receive, send)
+        if (scope['type'] == 'http' and path_of(scope) in PROBES) or await self._accepts(scope, receive):
+            await self._app(scope, receive, send)
+            return
+        refusal = render_error(ServerError('invalid', _UNKNOWN_HOST), api_of(path_of(scope)))
+        refusal.status_code = 400
+        await refusal(scope, receive, send)
+
+    async def _accepts(self, scope: Scope, receive: Receive) -> bool:
+        messages: list[Message] = []
+
+        async def note(message: Message) -> None:
+            messages.append(message)
+
+        await self._check(scope, receive, note)  # which sends a refusal, or calls an application that sends nothing
+        return not messages
+
+
+async def _accept(scope: Scope, receive: Receive, send: Send) -> None:
+    pass
 
 
 class Authentication:

@@ -117,9 +117,16 @@ class Access:
         Raises:
             ServerError: There is no such agent, or the caller may not use it.
         """
-        if name not in self.state.agents or not self.may_use(name):
-            raise not_found()
-        return self.state.agents[name]
+        agent = self._find_agent(name)
+        if agent is None:
+            raise ServerError(
+                'not_found',
+                'This agent does not exist, or this key has no access to it. `GET /api/agents` lists those that it has.',
+            )
+        return agent
+
+    def _find_agent(self, name: str) -> ServedAgent | None:
+        return self.state.agents.get(name) if self.may_use(name) else None
 
     def model(self, name: str) -> ServedAgent:
         """Return the agent that a request names as its model.
@@ -179,9 +186,10 @@ class Access:
         check_id(id)
         store, wanted = self.state.store, VersionFilter(conversation_id=id, metadata={OWNER: self.owner})
         record, newest = await store.conversation(id), await store.versions(wanted, limit=1)
-        if record is None or not newest:
+        agent = None if record is None else self._find_agent(record.agent_name)
+        if record is None or not newest or agent is None:
             raise not_found()
-        return AuthorizedConversation(record=record, agent=self.agent(record.agent_name), newest=newest[0])
+        return AuthorizedConversation(record=record, agent=agent, newest=newest[0])
 
     async def version(self, id: str) -> ServedVersion:
         """Return a version that the caller owns.
@@ -197,22 +205,26 @@ class Access:
         conversation = await self.conversation(record.conversation_id)
         return await self.load_version(conversation.agent, record)
 
-    async def run(self, id: str, *, follow: bool = True) -> AuthorizedRun:
+    async def run(
+        self, id: str, *, follow: bool = True, conversations: dict[str, AuthorizedConversation] | None = None
+    ) -> AuthorizedRun:
         """Return a run that the caller owns.
 
         Args:
             id: The run.
             follow: Whether to mirror the events of a run that another process executes.
+            conversations: Conversations that the caller is known to own, by id. Others are added.
 
         Raises:
             ServerError: The caller owns no run with that id.
         """
         check_id(id)
+        known = {} if conversations is None else conversations
         local, queued = self.state.runs.get(id), None
         if local is None or local.is_mirrored:
             queued = await self.state.store.queue.get(id)
         if queued is not None:
-            await self.conversation(queued.conversation_id)
+            await self._known_conversation(queued.conversation_id, known)
             local = await self.state.runs.follow(id) if follow else local
         stored = await load_run(self.state.store, self.state.runs, id)
         if local is None and stored is None and queued is None:
@@ -224,8 +236,13 @@ class Access:
                 local = None
         places = [local, None if stored is None else stored.last, queued]
         conversation_id = next(place.conversation_id for place in places if place is not None)
-        conversation = await self.conversation(conversation_id)
+        conversation = await self._known_conversation(conversation_id, known)
         return AuthorizedRun(id=id, agent=conversation.agent, local=local, stored=stored, queued=queued)
+
+    async def _known_conversation(self, id: str, known: dict[str, AuthorizedConversation]) -> AuthorizedConversation:
+        if id not in known:
+            known[id] = await self.conversation(id)
+        return known[id]
 
     async def approval(self, id: str) -> AuthorizedApproval:
         """Return an approval that the caller owns.

@@ -86,7 +86,7 @@ _FORMATS: Mapping[ErrorType, _Format] = {
 }
 
 NOT_FOUND = 'This resource does not exist, or this key has no access to it.'
-"""The message for missing resources, resources of another owner, and agents that the key may not use."""
+"""The message for missing resources and those of another owner."""
 
 UNKNOWN_ROUTE = 'This server has no such route. `/openapi.json` lists those that it has.'
 """The message for an unknown path."""
@@ -105,6 +105,8 @@ _NOT_OFFERED: Mapping[str, str] = {
     'upload it with `PUT /api/conversations/{conversation}/uploads/{name}`.',
 }
 """Messages for routes that clients expect of such a server, by their beginning or their end."""
+
+_NOT_JSON = 'Send JSON with the header `Content-Type: application/json`'
 
 FAILED = 'Internal server error. The log of the server contains the details.'
 """The message for an unexpected exception."""
@@ -282,6 +284,8 @@ def refuse_http(error: HTTPException) -> ServerError:
 
 def _refuse_body(error: RequestValidationError) -> ServerError:
     found = [(_path_in(error.body, problem), _describe(problem)) for problem in error.errors()]
+    if isinstance(error.body, bytes):  # FastAPI parses only bodies that say that they are JSON
+        found = [(path, _NOT_JSON if path == ('body',) else text) for path, text in found]
     paths = [path for path, _ in found]
     # A value that has none of several types has a problem for each of them: those inside of the value describe it best.
     best = [(path, text) for path, text in found if not any(path == other[: len(path)] != other for other in paths)]
@@ -343,7 +347,10 @@ _REFUSALS: Mapping[type[Exception], Callable[[Any], ServerError]] = {
     **dict.fromkeys((InvalidCursorError, InvalidQuestionError), _invalid),
     ValidationError: lambda error: ServerError('invalid', str(error), facts={'field': error.field}),
     ApprovalChangedError: lambda error: ServerError('conflict', str(error), facts={'digest': error.digest}),
-    **dict.fromkeys((ApprovalAnsweredError, ScanLimitError, VersionConflictError), _conflict),
+    ApprovalAnsweredError: lambda error: ServerError(
+        'conflict', str(error), facts={'status': error.status, 'decided_by': error.by}
+    ),
+    **dict.fromkeys((ScanLimitError, VersionConflictError), _conflict),
     UnfinishedCheckoutError: lambda error: ServerError(
         'conflict',
         'A checkout into the directory of this agent was interrupted. The operator of the server must repeat it.',

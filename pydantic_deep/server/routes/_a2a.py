@@ -10,6 +10,7 @@ from fastapi.responses import JSONResponse
 
 from pydantic_deep.server.http._errors import ServerError, describe_errors
 from pydantic_deep.server.http._json_route import JsonRoute
+from pydantic_deep.server.http._mounting import base_url
 
 from ._parameters import Runner
 
@@ -53,7 +54,7 @@ async def read_only_agent_card(request: Request, access: Runner) -> Response:
     _require_extra()
     from pydantic_deep.server.a2a._card import build_card, only_agent
 
-    return JSONResponse(await build_card(access, only_agent(access), str(request.base_url)))
+    return JSONResponse(await build_card(access, only_agent(access), base_url(request)))
 
 
 @router.get('/a2a/{agent}' + CARD, summary='Get the card of an agent', response_class=Response, responses=_CARD)
@@ -62,7 +63,7 @@ async def read_agent_card(agent: str, request: Request, access: Runner) -> Respo
     _require_extra()
     from pydantic_deep.server.a2a._card import build_card
 
-    return JSONResponse(await build_card(access, agent, str(request.base_url)))
+    return JSONResponse(await build_card(access, agent, base_url(request)))
 
 
 @router.post(

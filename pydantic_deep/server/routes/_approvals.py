@@ -15,7 +15,7 @@ from pydantic_deep.server.http._errors import ServerError, describe_errors
 from pydantic_deep.server.http._json_route import JsonRoute
 from pydantic_deep.server.schemas._approvals import Answer, ApprovalPage, to_decision
 from pydantic_deep.server.schemas._fields import Name
-from pydantic_deep.store import ApprovalAnsweredError, ApprovalStatus, VersionFilter
+from pydantic_deep.store import ApprovalStatus, VersionFilter
 from pydantic_deep.versions import ApprovalInbox, TurnOptions
 from pydantic_deep.views import AnsweredApproval, StoredApproval
 
@@ -98,20 +98,17 @@ async def answer_approval(
     if resume and not access.has('run'):
         raise ServerError('forbidden', 'Resuming the turn requires a key with the scope `run`.')
     own = await access.approval(approval)
+    if resume and len(await access.state.store.approvals(status='pending', version_id=own.version.id, limit=2)) < 2:
+        await access.state.runs.check_capacity(
+            access.caller.account
+        )  # or the answer would be stored, and no run started
     inbox = ApprovalInbox(access.state.store)
     try:
         await inbox.answer(own.record.id, to_decision(body), by=access.owner, reason=body.reason)
     except InvalidDecisionError as error:
         raise ServerError('invalid', str(error)) from None
-    except ApprovalAnsweredError as error:
-        raise answered_error(error) from None
     run_id = None
     if resume and not await access.state.store.approvals(status='pending', version_id=own.version.id, limit=1):
         run_id = (await start_run(access, own.version, TurnOptions())).id
     (answered,) = await access.state.views.approvals([await access.state.store.approval(own.record.id)])
     return AnsweredApproval(approval=answered, run_id=run_id)
-
-
-def answered_error(error: ApprovalAnsweredError) -> ServerError:
-    """Return the error for an approval that is already answered, with the person who answered it."""
-    return ServerError('conflict', str(error), facts={'status': error.status, 'decided_by': error.by})

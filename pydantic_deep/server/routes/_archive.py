@@ -50,6 +50,19 @@ async def archive(store: SqlStore, tree: Tree, *, top: str, moment: int) -> Asyn
     yield buffer.take()
 
 
+async def begun(chunks: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+    """Return the same chunks after the first was read, so that an error before it is a response instead of a cut one."""
+    first = await anext(chunks)
+
+    async def all_chunks() -> AsyncGenerator[bytes]:
+        async with aclosing(chunks):
+            yield first
+            async for chunk in chunks:
+                yield chunk
+
+    return all_chunks()
+
+
 def attachment(name: str) -> str:
     """Return a `Content-Disposition` for saving a file under any name (RFC 6266, RFC 8187)."""
     return f"attachment; filename*=UTF-8''{quote(name, safe='')}"

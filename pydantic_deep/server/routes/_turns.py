@@ -19,7 +19,7 @@ from pydantic_deep.server._agents import ServedAgent
 from pydantic_deep.server._run_start import start_run
 from pydantic_deep.server._state import ServerState
 from pydantic_deep.server.access._authentication import UNAVAILABLE_ERRORS
-from pydantic_deep.server.access._ownership import Access, AuthorizedRun, ServedVersion
+from pydantic_deep.server.access._ownership import Access, AuthorizedConversation, AuthorizedRun, ServedVersion
 from pydantic_deep.server.http._errors import ServerError, describe_errors
 from pydantic_deep.server.http._json_route import JsonRoute
 from pydantic_deep.server.runs._event_stream import (
@@ -38,7 +38,7 @@ from pydantic_deep.server.schemas._runs import NewBranch, NewTurn, Resumption, R
 from pydantic_deep.store import QueuedRunRecord
 from pydantic_deep.streaming import EventGroup, selected_groups
 from pydantic_deep.versions import TurnOptions
-from pydantic_deep.views import Run
+from pydantic_deep.views import Run, TurnLineages
 
 from ._parameters import Runner
 
@@ -178,11 +178,18 @@ async def list_runs(
     """Returns all runs of a conversation; without `conversation`, the active and recently ended runs of this process and
     of all workers.
     """
-    items: list[Run] = []
-    for id in await list_run_ids(access, conversation, limit=limit):
+    items: dict[str, Run] = {}
+    conversations: dict[str, AuthorizedConversation] = {}
+    lineages = TurnLineages(store=access.state.store)
+    for id in reversed(
+        await list_run_ids(access, conversation, limit=limit)
+    ):  # the version of a run before its next one
         with suppress(ServerError):  # the conversation was deleted, but the log of the run is still cached
-            items.append(await build_run(access.state, await access.run(id, follow=False)))
-    return RunList(items=items)
+            own = await access.run(id, follow=False, conversations=conversations)
+            first = id if own.stored is None else own.stored.attempts[0].id  # all attempts are one run
+            if first not in items:
+                items[first] = await build_run(access.state, own, lineages)
+    return RunList(items=list(items.values())[::-1])
 
 
 async def list_run_ids(
@@ -357,14 +364,12 @@ async def resume_run(run: str, access: Runner) -> Run:
     own = await access.run(run)
     if own.stored is None or not own.stored.is_suspended:
         raise ServerError('conflict', f'The run {run} is not suspended.')
-    if access.state.runs.is_closed:
-        raise ServerError('unavailable', headers={'Retry-After': '5'})
     runs, key_id = access.state.runs, access.caller.account
+    await runs.check_capacity(key_id)
     if access.state.hands_over:
         await runs.submit_rest(own.stored.attempts[0], owner=access.owner, key_id=key_id)
     else:
         resumed = own.stored.last.id
-        await runs.check_capacity(key_id)
         runs.resuming[resumed] = key_id
         runs.tasks.start_soon(_resume, access.state, own.agent, resumed)
     return await build_run(access.state, await access.run(run))

@@ -19,7 +19,7 @@ from pydantic_deep.views import Difference, Version, VersionDetails, VersionFile
 from pydantic_deep_backends import FileVersion
 from pydantic_deep_backends.tracking import STREAMED_BYTES
 
-from ._archive import archive, attachment
+from ._archive import archive, attachment, begun
 from ._parameters import Cursor, Limit, Runner
 
 router = APIRouter(prefix='/api', tags=['versions'], route_class=JsonRoute)
@@ -114,9 +114,8 @@ async def read_file(version: str, path: str, access: Runner) -> Response:
     headers = {**FOREIGN_FILES, 'content-disposition': attachment(path.rpartition('/')[2]), 'etag': f'"{file.digest}"'}
     if file.size > STREAMED_BYTES:
         headers['content-length'] = str(file.size)
-        return StreamingResponse(
-            store.stream_asset(file.digest), media_type='application/octet-stream', headers=headers
-        )
+        chunks = await begun(store.stream_asset(file.digest))
+        return StreamingResponse(chunks, media_type='application/octet-stream', headers=headers)
     data = await store.read_asset(file.digest)
     return Response(data, media_type='application/octet-stream', headers=headers)
 
@@ -148,7 +147,7 @@ async def read_archive(version: str, access: Runner) -> StreamingResponse:
     top = f'version-{loaded.id}'
     chunks = archive(access.state.store, await loaded.file_tree(), top=top, moment=int(loaded.created_at.timestamp()))
     headers = {**FOREIGN_FILES, 'content-disposition': attachment(f'{top}.tar.gz')}
-    return StreamingResponse(chunks, media_type='application/gzip', headers=headers)
+    return StreamingResponse(await begun(chunks), media_type='application/gzip', headers=headers)
 
 
 @router.post(

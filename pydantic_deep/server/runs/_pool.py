@@ -410,19 +410,23 @@ class RunPool:
         self._check_capacity_here(key_id)
 
     def _refuse_start(self, version: AgentVersion[Any, Any]) -> None:
-        if self.is_closed:
-            message = 'The server is stopping and starts no runs. Try again after its restart.'
-            raise ServerError('unavailable', message, headers=REFUSED_HEADERS)
+        self._refuse_if_closed()
         busy = self.run_from(version.id)
         if busy is not None:
             raise busy_error(busy.id)
 
+    def _refuse_if_closed(self) -> None:
+        if self.is_closed:
+            message = 'The server is stopping and starts no runs. Try again after its restart.'
+            raise ServerError('unavailable', message, headers=REFUSED_HEADERS)
+
     async def check_capacity(self, key_id: str | None) -> None:
-        """Refuse a run beyond the limits, before something is stored for it that would be left behind.
+        """Refuse a run that cannot start now, before something is stored for it that would be left behind.
 
         Raises:
-            ServerError: The limit of the server or of the key is reached.
+            ServerError: The server is stopping, or the limit of the server or of the key is reached.
         """
+        self._refuse_if_closed()
         if self._dispatcher is None and self._settings.worker:
             self._check_capacity_here(key_id)
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Annotated, cast
 
 from pydantic import BaseModel, Field
@@ -14,10 +15,13 @@ from pydantic_deep.server._state import ServerState
 from pydantic_deep.server.access._ownership import AuthorizedRun
 from pydantic_deep.server.runs._server_run import queued_state
 from pydantic_deep.store import QueuedRunRecord, utc_datetime
-from pydantic_deep.views import Run, TurnLineages, Usage, prompt_text, stored_output_text
+from pydantic_deep.views import Run, StoredApproval, TurnLineages, Usage, prompt_text, stored_output_text
 
 from ._approvals import Answer
 from ._fields import Id, Name, Reason
+
+_LATE_SECONDS = 10
+"""The age at which a queued run has a `problem`: an idle worker begins it within a second."""
 
 
 class TurnSettings(BaseModel):
@@ -96,65 +100,90 @@ class RunList(BaseModel):
     """The runs, newest first."""
 
 
-async def build_run(state: ServerState, own: AuthorizedRun) -> Run:
-    """Build a run from the state of this process, or from the store."""
+async def build_run(state: ServerState, own: AuthorizedRun, lineages: TurnLineages | None = None) -> Run:
+    """Build a run from the state of this process, or from the store.
+
+    Args:
+        state: The state of the server.
+        own: The run.
+        lineages: The versions that are already loaded, which are cached there.
+    """
     local, stored, queued = own.local, own.stored, own.queued
     if local is not None and local.outcome is None and own.has_ended:
         local = None  # its task or its mirror has not noticed the end yet
-    place: dict[str, object] = {'node': None, 'heartbeat_at': None, 'problem': None}
-    if queued is not None:
-        beat = queued.heartbeat_at
-        problem = (queued.problem or '').partition('\n')[0] or None  # the rest is not for clients
-        place = {'node': queued.node, 'heartbeat_at': beat and utc_datetime(beat), 'problem': problem}
-    version = None if stored is None or stored.version is None else await own.agent.load(stored.version.id)
-    approvals = [] if version is None else await state.views.approvals_of(version)
-    version_id = None if version is None else version.id
-    started: dict[str, object] = {'prompt': await _prompt(state, own)}
-    if stored is not None:  # the same in every process
-        started['started_at'] = utc_datetime(stored.attempts[0].started_at)
+    version = None if stored is None else stored.version
+    same: dict[str, object] = {  # in every process
+        'prompt': await _prompt(own, lineages or TurnLineages(store=state.store)),
+        'node': None if queued is None else queued.node,
+        'heartbeat_at': None if queued is None or queued.heartbeat_at is None else utc_datetime(queued.heartbeat_at),
+        'problem': None if queued is None else _problem(queued),
+        'approvals': await _approvals(state, own),
+    }
+    if stored is None:
+        same['attempts'] = 1 if queued is None else 0
+    else:
+        same |= {'attempts': len(stored.attempts), 'started_at': utc_datetime(stored.attempts[0].started_at)}
+    ended_at = stored.last.ended_at if stored is not None else None if queued is None else queued.ended_at
+    if ended_at is not None and (local is None or local.outcome):
+        same['ended_at'] = utc_datetime(ended_at)
     if local is not None:
         return Run.of(
             local,
             state=local.state if queued is None or queued.state == 'ended' or local.outcome else queued.state,
             agent=local.agent_name,
             has_moved_on=stored is not None and stored.has_moved_on,
-            version_id=local.version_id if local.outcome else version_id,
-            approvals=approvals,
+            version_id=local.version_id if local.outcome else version and version.id,
             is_here=queued is None,
-            attempts=1 if queued is None else max(1, queued.epoch),
-            **place,
-            **started,
+            **same,
         )
+    same.setdefault('ended_at', None)
     if stored is None:
-        return _queued_run(cast('QueuedRunRecord', queued), place, started)
+        return _queued_run(cast('QueuedRunRecord', queued), same)
     return Run.of(
         stored,
         conversation_id=stored.last.conversation_id,
         state=stored.state if queued is None or queued.state == 'ended' or own.has_ended else queued.state,
         agent=stored.last.agent_name,
-        version_id=version_id,
-        output=None if version is None or not stored.is_over else stored_output_text(version.record),
-        approvals=approvals,
+        version_id=version and version.id,
+        output=None if version is None or not stored.is_over else stored_output_text(version),
         usage=Usage.model_validate_json(stored.last.usage),
         session_id=None if own.local is None else own.local.session_id,
         is_here=own.local is not None and queued is None,
-        attempts=len(stored.attempts),
-        ended_at=None if stored.last.ended_at is None else utc_datetime(stored.last.ended_at),
-        **place,
-        **started,
+        **same,
     )
 
 
-async def _prompt(state: ServerState, own: AuthorizedRun) -> str | None:
+async def _approvals(state: ServerState, own: AuthorizedRun) -> list[StoredApproval]:
+    version = None if own.stored is None else own.stored.version
+    if version is None or version.state != 'awaiting_approval':
+        return []
+    return await state.views.approvals_of(await own.agent.load(version.id))
+
+
+async def _prompt(own: AuthorizedRun, lineages: TurnLineages) -> str | None:
     """Return the prompt of a run as it was typed. Until a version has it, it is in the record of the run or of its turn."""
     stored, queued = own.stored, own.queued
     if stored is not None and stored.version is not None:
-        return await TurnLineages(store=state.store).prompt(stored.version)
+        lineages.cache([stored.version])
+        return await lineages.prompt(stored.version)
     record = queued if stored is None else stored.last
     return None if record is None or record.prompt is None else typed_prompt(prompt_text(json.loads(record.prompt)))
 
 
-def _queued_run(queued: QueuedRunRecord, place: Mapping[str, object], started: Mapping[str, object]) -> Run:
+def _problem(queued: QueuedRunRecord) -> str | None:
+    """Return why a run does not begin or continue, in one line."""
+    if queued.problem:
+        return queued.problem.partition('\n')[0]  # the rest is not for clients
+    since = utc_datetime(queued.heartbeat_at or queued.submitted_at)
+    can_begin = queued.state == 'queued' and queued.base_id is not None  # otherwise it may wait for an earlier turn
+    if not can_begin or (datetime.now(UTC) - since).total_seconds() < _LATE_SECONDS:
+        return None
+    return (
+        f'No worker has begun this run yet: those that have the agent {queued.agent_name!r} are busy, or none has it.'
+    )
+
+
+def _queued_run(queued: QueuedRunRecord, same: Mapping[str, object]) -> Run:
     """Build a run that has not begun."""
     return Run.of(
         queued,
@@ -165,13 +194,9 @@ def _queued_run(queued: QueuedRunRecord, place: Mapping[str, object], started: M
         version_id=None,
         output=None,
         error=None,
-        approvals=[],
         usage=Usage(),
         session_id=None,
         is_here=False,
-        attempts=0,
         started_at=utc_datetime(queued.started_at or queued.submitted_at),
-        ended_at=None if queued.ended_at is None else utc_datetime(queued.ended_at),
-        **place,
-        **started,
+        **same,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from typing import Final
 
 import asyncpg
@@ -46,6 +47,11 @@ _ADVICE: Final[tuple[tuple[_Classes, str], ...]] = (
     ),
     ((asyncpg.DataCorruptedError, asyncpg.IndexCorruptedError), 'Its files are damaged: restore them from a backup.'),
     ((asyncpg.CannotConnectNowError,), 'Try again when it has started.'),
+    ((ssl.SSLError,), 'Check `sslmode`, `sslrootcert`, `sslcert` and `sslkey` of the URL.'),
+    (
+        (FileNotFoundError, PermissionError),
+        'Make sure that it is running, and that files in `sslrootcert`, `sslcert` and `sslkey` of the URL can be read.',
+    ),
     (LOST, 'Make sure that it is running and reachable. The next operation connects again.'),
 )
 _OTHER: Final = 'See the log of the server.'

@@ -68,6 +68,15 @@ async def test_invalid_json_is_refused_in_routes_of_a_conversation(
     assert {(status, json.loads(text)['error']['type']) for status, text in answers} == {(422, 'invalid')}
 
 
+@pytest.mark.parametrize('type', ['text/plain', 'application/x-www-form-urlencoded'])
+async def test_body_of_another_content_type_is_refused_with_the_one_to_send(ada: Client, type: str) -> None:
+    answer = await ada.post('/api/conversations', content=b'{"agent": "analyst"}', headers={'content-type': type})
+    assert (answer.status_code, answer.json()['error']['message']) == (
+        422,
+        'The request is invalid: body: Send JSON with the header `Content-Type: application/json`.',
+    )
+
+
 async def send(client: Client, path: str, body: bytes) -> tuple[int, str]:
     """Send a body as JSON."""
     answer = await client.post(path, content=body, headers={'content-type': 'application/json'})

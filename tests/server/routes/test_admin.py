@@ -28,6 +28,13 @@ NOT_FOUND = {
     'error': {'type': 'not_found', 'message': 'This resource does not exist, or this key has no access to it.'}
 }
 
+NO_AGENT = {
+    'error': {
+        'type': 'not_found',
+        'message': 'This agent does not exist, or this key has no access to it. `GET /api/agents` lists those that it has.',
+    }
+}
+
 
 async def test_health_requires_no_key(nobody: httpx.AsyncClient) -> None:
     answer = await nobody.get('/health')
@@ -104,7 +111,7 @@ async def test_agents_are_listed_with_their_models_and_examples(serve: Serve) ->
             ]
         }
         assert (await client.get('/api/agents/b')).json()['name'] == 'b'
-        assert (await client.get('/api/agents/d')).json() == NOT_FOUND
+        assert (await client.get('/api/agents/d')).json() == NO_AGENT
 
 
 async def test_skills_are_listed_without_their_paths(serve: Serve, tmp_path: Path) -> None:
@@ -122,7 +129,7 @@ async def test_skills_are_listed_without_their_paths(serve: Serve, tmp_path: Pat
             {'name': 'reading', 'description': 'Use this skill to read.', 'scope': 'project'},
         ]
         assert str(tmp_path) not in answer.text
-        assert (await client.get('/api/agents/b/skills')).json() == NOT_FOUND
+        assert (await client.get('/api/agents/b/skills')).json() == NO_AGENT
 
 
 def record(number: int, **fields: object) -> AuditRecord:

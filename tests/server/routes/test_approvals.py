@@ -20,7 +20,7 @@ from pydantic_deep.mcp import McpServer, McpServers
 from pydantic_deep.server.routes import _approvals
 from pydantic_deep.subagents import Subagent
 from pydantic_deep.testing import Answer, ScriptedModel, call
-from tests.server.conftest import Client, MakeClient, Serve, frames_in, told
+from tests.server.conftest import Client, MakeClient, Serve, Served, frames_in, told
 
 pytestmark = pytest.mark.anyio
 
@@ -108,12 +108,14 @@ async def test_resume_with_answers_continues_the_turn(ada: Client):
 
 
 async def test_second_answer_is_a_conflict_that_names_the_first_decider(ada: Client, make_client: MakeClient):
-    _, run = await pause(ada)
+    path, run = await pause(ada)
     first, second = (f'/api/approvals/{each["id"]}' for each in run['approvals'])
 
     shown, last_shown = run['approvals']
     taken = (await ada.post(first, json={**approve(shown), 'reason': 'Fine.'})).json()
     late = await ada.post(first, json={'decision': 'deny'})
+    answers = {shown['pending_id']: {'decision': 'deny'}}
+    too_late = await ada.post(f'{path}/resume', json={'answers': answers})
     respond = {'decision': 'respond', 'content': 'b is there', 'digest': last_shown['view']['digest']}
     last = await ada.post(second, json=respond, params={'resume': True})
 
@@ -121,12 +123,30 @@ async def test_second_answer_is_a_conflict_that_names_the_first_decider(ada: Cli
     assert {name: taken['approval'][name] for name in ('status', 'decided_by', 'reason')} == {
         'status': 'approved', 'decided_by': 'ada', 'reason': 'Fine.',
     }  # fmt: skip
-    assert late.status_code == 409
-    assert late.json()['error'] | {'message': ''} == {
-        'type': 'conflict', 'message': '', 'status': 'approved', 'decided_by': 'ada',
-    }  # fmt: skip
+    for refused in (late, too_late):
+        assert refused.status_code == 409
+        assert refused.json()['error'] | {'message': ''} == {
+            'type': 'conflict', 'message': '', 'status': 'approved', 'decided_by': 'ada',
+        }  # fmt: skip
     events = told(frames_in((await ada.get(f'/api/runs/{last.json()["run_id"]}/events')).content))
     assert events[-1][1]['output'] == 'success success'
+
+
+async def test_last_answer_that_cannot_start_the_run_is_not_stored(ada: Client, served: Served) -> None:
+    """The client can send it again, as the error says: an approval is answered once."""
+    _, run = await pause(ada)
+    first, last = run['approvals']
+    served.state.runs.close()
+
+    answers = [
+        await ada.post(f'/api/approvals/{each["id"]}', json=approve(each), params={'resume': True})
+        for each in (first, last)
+    ]
+
+    assert [answer.status_code for answer in answers] == [200, 503]
+    assert answers[1].json()['error']['message'].endswith('Try again after its restart.')
+    [pending] = (await ada.get('/api/approvals')).json()['items']
+    assert pending['id'] == last['id']
 
 
 @pytest.mark.parametrize('content', ['b is there', {'count': 2, 'names': ['a', None]}, None])

@@ -5,14 +5,16 @@ from __future__ import annotations
 import io
 import tarfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pydantic_deep import create_deep_agent
 from pydantic_deep.server.routes import _versions
+from pydantic_deep.store import open_store
 from pydantic_deep.testing import ScriptedModel
-from tests.server.conftest import Client, Gate, MakeClient
+from tests.server.conftest import Client, Gate, MakeClient, Serve
 from tests.server.routes.file_writer import answer, begin, say
 
 pytestmark = pytest.mark.anyio
@@ -63,3 +65,23 @@ async def test_large_files_are_downloaded_in_chunks(ada: Client, monkeypatch: py
     with tarfile.open(fileobj=io.BytesIO(packed.content), mode='r:gz') as tar:
         [member] = tar
         assert member.size == len(text) + 1
+
+
+async def test_download_without_object_storage_is_refused_before_it_begins(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(_versions, 'STREAMED_BYTES', 10)
+    blobs = tmp_path / 'blobs'
+    blobs.mkdir()
+    async with (
+        open_store('memory:', blobs=blobs.as_uri()) as store,
+        serve(store=store) as served,
+        served.client(await served.key('run')) as ada,
+    ):
+        path = await begin(ada)
+        uploaded = (await ada.put(f'{path}/uploads/large', content=b'x' * 3_000_000)).json()
+        blobs.rename(tmp_path / 'away')
+        blobs.touch()
+        files = f'/api/versions/{uploaded["version_id"]}'
+        answers = [await ada.get(f'{files}/{name}') for name in ('files/uploads/large', 'archive')]
+    assert [(answer.status_code, answer.json()['error']['type']) for answer in answers] == [(503, 'unavailable')] * 2

@@ -163,8 +163,11 @@ async def test_text_of_any_script_is_shown_as_it_is_meant(open_page: OpenPage):
     text = 'مرحبا می\u200cخواهم ⚠\ufe0f 👩\u200d👧 a\xa0b'
     seen = await open_page()
     await seen.say(text, until=f'You said: {text}')
-    await seen.send(text + '\u202e')
-    await expect(seen.turns.last.locator('.bubble')).to_have_text(text + '\\u202e')
+    await seen.send(f'می\u202e{text}')
+    await expect(seen.turns.last.locator('.bubble')).to_have_text(f'می\\u202e{text}')
+    escape = seen.turns.last.locator('.bubble .escape')
+    letters = '(each) => { const all = document.createRange(); all.selectNodeContents(each); return all.getClientRects().length; }'
+    assert await escape.evaluate(letters) == 1, 'its backslash is beside its letters'
     await expect(seen.page.locator('.bar h1')).to_contain_text(text)
     await expect(seen.turns.last.locator('.bubble')).to_have_css('unicode-bidi', 'plaintext')
     await expect(seen.turns.last.locator('.markdown p')).to_have_css('unicode-bidi', 'plaintext')

@@ -9,9 +9,9 @@ import pytest
 from playwright.async_api import Route, expect
 
 from pydantic_deep import create_deep_agent
-from pydantic_deep.server import AnyAgent
+from pydantic_deep.server import AnyAgent, ServerSettings
 from pydantic_deep.testing import ScriptedModel, call
-from tests.server.conftest import Gate, Served
+from tests.server.conftest import Gate, Serve, Served
 from tests.server.static.conftest import Held, OpenPage, Seen, page_marks
 
 pytestmark = page_marks
@@ -227,3 +227,24 @@ async def test_turn_of_another_page_is_shown_with_its_prompt_when_it_begins(open
     await expect(second.turns.last.locator('.bubble')).to_have_text('think')
     await expect(second.page.locator('#stop')).to_be_visible()
     assert first.problems == second.problems == []
+
+
+FRONT = ServerSettings(requests_per_second=1000, request_burst=100_000, worker=False)
+"""The settings of a server that executes no runs."""
+
+
+@pytest.mark.parametrize('settings', [FRONT])
+async def test_run_that_no_worker_begins_says_so_until_one_does(
+    open_page: OpenPage, serve: Serve, monkeypatch: pytest.MonkeyPatch
+):
+    seen = await open_page()
+    await seen.send('Hi')
+    working = seen.turns.last.locator('.working')
+    await expect(working).to_have_text('Working')
+    monkeypatch.setattr('pydantic_deep.server.schemas._runs._LATE_SECONDS', 0)
+    await seen.page.evaluate("window.dispatchEvent(new Event('focus'))")  # the page looks for changes
+    await expect(working).to_contain_text("No worker has begun this run yet: those that have the agent 'analyst'")
+    async with serve(settings=FRONT.model_copy(update={'worker': True})):
+        await expect(seen.turns.last.locator('.answer > :last-child')).to_have_text('Yes.')
+        await expect(working).to_have_count(0)
+    assert seen.problems == []

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from pydantic_deep.store import StoreUnavailableError
 from pydantic_deep.store.postgres import PostgresEngine
 from pydantic_deep.store.postgres._url import without_password
 
@@ -41,4 +44,15 @@ def test_unencoded_password_is_refused_and_not_shown(character: str, digits: str
 )
 async def test_unusable_url_is_refused(url: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
+        await PostgresEngine.open(url)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ('certificate', 'advice'), [('none.pem', 'that files in `sslrootcert`'), ('bad.pem', 'Check `sslmode`')]
+)
+async def test_unusable_certificate_is_named_as_the_reason(tmp_path: Path, certificate: str, advice: str) -> None:
+    (tmp_path / 'bad.pem').write_text('no certificate')
+    url = f'postgresql://127.0.0.1:1/agents?sslmode=verify-full&sslrootcert={tmp_path / certificate}'
+    with pytest.raises(StoreUnavailableError, match=advice):
         await PostgresEngine.open(url)
