@@ -50,7 +50,8 @@ class MessageList(MutableSequence[ModelMessage]):
     """
 
     def __init__(self, messages: Iterable[ModelMessage] = ()) -> None:
-        self._messages = [_checked(message) for message in messages]
+        given = messages if isinstance(cast('object', messages), Iterable) else [messages]
+        self._messages = [_checked(message) for message in given]
 
     def __len__(self) -> int:
         return len(self._messages)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from pydantic_deep._checks import check_flags
+from pydantic_deep._checks import check_flags, check_object, check_text
 
 Scope: TypeAlias = Literal['code', 'project', 'user', 'bundled']
 """The origin of a skill. If several skills have the same name, the one whose scope is listed first is used."""
@@ -119,8 +119,10 @@ class SkillDirectory:
         """Raise for grants of untrusted skills.
 
         Raises:
-            ValueError: `grants` is true and `trusted` is false, or one of them is a text or a number.
+            ValueError: `grants` is true and `trusted` is false, one of them is a text or a number, or the path is
+                none.
         """
+        check_object('path', self.path, (str, os.PathLike), 'Pass a directory.')
         check_flags(trusted=self.trusted, grants=False if self.grants is None else self.grants)
         if self.grants and not self.trusted:
             raise ValueError(
@@ -143,6 +145,15 @@ class BackendSkills:
     """Whether the skills are trusted. Untrusted skills are not loaded, and reported as diagnostics."""
     scope: Scope = field(default='project', kw_only=True)
     """The origin of the skills."""
+
+    def __post_init__(self) -> None:
+        """Validate the path and the flag.
+
+        Raises:
+            ValidationError: The path is not a string, or `trusted` is not a bool.
+        """
+        check_text('path', self.path)
+        check_flags(trusted=self.trusted)
 
 
 SkillSource: TypeAlias = str | os.PathLike[str] | SkillDirectory | BackendSkills | Skill
