@@ -756,6 +756,11 @@ async def test_sources_of_skills_have_paths() -> None:
     assert await raised(lambda: SkillDirectory(wrong)) == 'path'
     assert await raised(lambda: BackendSkills(cast('Any', Path('/skills')))) == 'path'
     assert await raised(lambda: BackendSkills('/skills', trusted=cast('Any', 'no'))) == 'trusted'
+    for source in (SkillDirectory, BackendSkills):
+        assert await raised(partial(source, '/skills', scope=cast('Any', 'mine'))) == 'scope'
+    assert await raised(lambda: Skills([Skill('git', 'Commits.', body='Hi.', scope=cast('Any', 'mine'))])) == 'scope'
+    with pytest.raises(TypeError, match=r'`allowed_tools` is .* Pass a list'):
+        Skills([Skill('git', 'Commits.', body='Hi.', allowed_tools=cast('Any', 'execute(git *)'))])
     with pytest.raises(TypeError, match=r'`paths` is 5\. Pass a sequence of directories'):
         discover_skills(wrong)
 

@@ -16,6 +16,7 @@ from pydantic_core import from_json
 from typing_extensions import TypeVar
 
 from pydantic_deep.deps import is_deps_type
+from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.store import Store, VersionRecord
 from pydantic_deep_backends import Tree
 
@@ -57,11 +58,23 @@ class Session(Generic[DepsT, OutputT]):
         return self.agent.name or 'agent'
 
     def make_deps(self) -> object:
-        """Create the deps of a run."""
+        """Create the deps of a run.
+
+        Raises:
+            DeepAgentError: `deps_type` requires arguments, and there is no `make_deps`.
+        """
         if self._make_deps is not None:
             return self._make_deps()
         deps_type = self.agent.deps_type
-        return deps_type() if is_deps_type(deps_type) else None
+        if not is_deps_type(deps_type):
+            return None
+        try:
+            return deps_type()
+        except TypeError as error:
+            name = deps_type.__name__
+            raise DeepAgentError(
+                f'{name}() cannot create deps: {error}. Pass `make_deps=lambda: {name}(…)` to `VersionedAgent`.'
+            ) from error
 
     async def history(self, record: VersionRecord) -> tuple[list[ModelMessage], list[str]]:
         """Return the messages of a version and their ids. The lists are cached and shared: do not change them."""
