@@ -158,6 +158,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         if conversation_id is not None and await self.store.conversation(id) is not None:
             raise _taken(id)
         branch = first_branch(id)
+        is_made = backend is None and deps is None
         initial_deps = deps if deps is not None else self._session.make_deps()
         root = root_version(self.name, branch)._replace(
             name=name,
@@ -184,6 +185,8 @@ class VersionedAgent(Generic[DepsT, OutputT]):
                 nodes = {**dict(Tree().nodes()), **new.nodes}
                 described = with_omitted(describe_backend(backend), new.omitted)
                 root = root._replace(tree=new.tree, backend=described)
+            elif is_made:
+                backend = None  # every turn has that of the deps that `make_deps` returns for it
         commit = Commit(
             assets=assets,
             nodes=nodes,
