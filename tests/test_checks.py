@@ -401,7 +401,11 @@ async def test_arguments_of_other_types_are_refused_at_once(agent: Agent[Any, An
             'pending': [lambda: render_approval(other), lambda: render_approval(cast('Any', []))],
             'match': [lambda: RecordedModel('a.json', match=other)],
             'repository': [lambda: Audit(other), lambda: Audit(cast('Any', None))],
-            'redact': [lambda: Audit(MemoryRepository(AuditRecord), redact=other)],
+            'redact': [
+                lambda: Audit(MemoryRepository(AuditRecord), redact=other),
+                lambda: Audit(MemoryRepository(AuditRecord), redact=cast('Any', None)),
+            ],
+            'counter': [lambda: Summarization(counter=other)],
             'skills': [lambda: Subagent('worker', 'Works.', skills=cast('Any', 5))],
             'interrupt_on': [lambda: Subagent('worker', 'Works.', interrupt_on=other)],
         }  # fmt: skip
@@ -425,7 +429,7 @@ def test_lists_of_strings_are_lists(names: Any) -> None:
         lambda: LoopDetection(exclude=names), lambda: UntrustedContent(trusted_paths=names),
         lambda: UntrustedContent(trusted_tools=names), lambda: ProjectContext(filenames=names),
         lambda: Redactor(names=names), lambda: Web(allow=names), lambda: Web(deny=names),
-        lambda: McpServers(servers={}, allow=names),
+        lambda: McpServers(servers={}, allow=names), lambda: Retries(finish_reason_from=names),
     ]  # fmt: skip
     for each in calls:
         with pytest.raises(TypeError, match=r'`\w+` is .*\. Pass a list'):

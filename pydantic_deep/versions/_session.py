@@ -15,6 +15,7 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_core import from_json
 from typing_extensions import TypeVar
 
+from pydantic_deep._checks import check_object
 from pydantic_deep.deps import is_deps_type
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.store import Store, VersionRecord
@@ -61,11 +62,15 @@ class Session(Generic[DepsT, OutputT]):
         """Create the deps of a run.
 
         Raises:
+            ValidationError: `make_deps` returns another object, such as a coroutine.
             DeepAgentError: `deps_type` requires arguments, and there is no `make_deps`.
         """
-        if self._make_deps is not None:
-            return self._make_deps()
         deps_type = self.agent.deps_type
+        if self._make_deps is not None:
+            deps: object = self._make_deps()
+            if deps is not None and is_deps_type(deps_type):
+                check_object('make_deps', deps, deps_type, 'Return an object of it, without `async`.')
+            return deps
         if not is_deps_type(deps_type):
             return None
         try:
