@@ -45,7 +45,7 @@ from pydantic_deep import (
     prompt,
     render_approval,
 )
-from pydantic_deep.approvals import Approve, answer_approvals
+from pydantic_deep.approvals import Approve, Edit, InvalidDecisionError, answer_approvals
 from pydantic_deep.audit import AuditRecord, Redactor, audit_of_run, audit_response
 from pydantic_deep.client import Client
 from pydantic_deep.dispatch import Worker, submit
@@ -59,7 +59,7 @@ from pydantic_deep.skills import Skill, Skills
 from pydantic_deep.store import Decision, SqlStore, Store, VersionFilter
 from pydantic_deep.streaming import session_scope, stream_agent
 from pydantic_deep.testing import RecordedModel, ScriptedModel, call
-from pydantic_deep.versions import ApprovalInbox
+from pydantic_deep.versions import ApprovalInbox, TurnOptions
 from pydantic_deep.web import Web
 from pydantic_deep_backends import StateBackend
 
@@ -664,6 +664,22 @@ async def test_object_of_another_type_is_refused_with_advice(agent: Agent[Any, A
         assert await versions.count() == 1
 
 
+async def test_contents_of_answers_have_their_types() -> None:
+    agent = create_deep_agent(
+        ScriptedModel(then=call('write_file', path='/a', content='b')), interrupt_on={'write_file': True}
+    )
+    async with open_store('memory:') as store:
+        paused = await (await VersionedAgent(agent, store).create()).advance('Write.')
+        [item] = await ApprovalInbox(store).list()
+        edit = Edit(cast('Any', '{"path": "/a"}'))
+        with pytest.raises(InvalidDecisionError, match=r'str is not an object\. Pass all arguments in a dictionary'):
+            await ApprovalInbox(store).answer(item.id, edit)
+        number: Any = 5
+        assert await raised(lambda: ApprovalInbox(store).answer(item.id, Approve(), reason=number)) == 'reason'
+        assert await raised(lambda: paused.answer({item.pending_id: Approve()}, reason=number)) == 'reason'
+        assert [each.status for each in await ApprovalInbox(store).list()] == ['pending']
+
+
 @pytest.mark.parametrize('backend', [5, '/work', Path('/work'), StateBackend])
 async def test_backend_of_another_type_is_refused_at_once(agent: Agent[Any, Any], backend: Any) -> None:
     """A value that is no backend is refused by the call that got it, and nothing is stored."""
@@ -716,7 +732,7 @@ async def test_queries_refuse_values_that_match_nothing(agent: Agent[Any, Any]) 
             ],
             'kinds': [lambda: store.versions(VersionFilter(kinds=cast('Any', 'turn')))],
             'metadata_keys': [lambda: store.versions(VersionFilter(metadata_keys='project'))],
-            'metadata': [lambda: versions.list(metadata=wrong)],
+            'metadata': [lambda: versions.list(metadata=wrong), lambda: versions.create(metadata=wrong)],
             'run_ids': [lambda: store.calls('a')],
             'status': [
                 lambda: store.approvals(status=cast('Any', 'open')),
@@ -726,6 +742,9 @@ async def test_queries_refuse_values_that_match_nothing(agent: Agent[Any, Any]) 
             'until': [lambda: versions.count(until=cast('Any', date(2026, 1, 1)))],
             'version': [lambda: versions.conversation(version.conversation_id).move_to(cast('Any', version.id))],
             'model': [lambda: version.replay(model=cast('Any', 5))],
+            "metadata['owner']": [lambda: versions.count(metadata=cast('Any', {'owner': {'name': 'Ada'}}))],
+            'external_tools': [lambda: version.run(TurnOptions(prompt='Hi', external_tools=cast('Any', 'look')))],
+            'tool_choice': [lambda: version.run(TurnOptions(prompt='Hi', tool_choice='look'))],
         }
         for field, calls in attempts.items():
             for attempt in calls:

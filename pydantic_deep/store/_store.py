@@ -638,7 +638,9 @@ def _check_filter(filter: VersionFilter) -> None:
     check_choices('kinds', filter.kinds, get_args(VersionKind))
     check_choices('states', filter.states, get_args(VersionState))
     check_name_list('metadata_keys', filter.metadata_keys, check_key)
-    check_texts(filter.metadata or ())
+    for key, value in (filter.metadata or {}).items():
+        check_key('metadata', key)
+        check_object(f'metadata[{key!r}]', value, (str, int, float, NoneType), 'Only such values can be compared.')
 
 
 def _parents_first(runs: Sequence[RunRecord]) -> list[RunRecord]:
