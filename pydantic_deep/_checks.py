@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 from ._text.escapes import is_blank
@@ -37,6 +37,9 @@ CREATE_AGENT: Final = 'Pass an agent, such as that of `create_deep_agent()`.'
 
 LIMIT_USAGE: Final = 'For example, `UsageLimits(request_limit=10)`.'
 """What to do if an argument should be usage limits."""
+
+LOAD_VERSION: Final = 'Load a version by its id: `await versioned_agent.load(id)`.'
+"""What to do if an argument should be a version."""
 
 _SHOWN_CHARS: Final = 80
 """Maximum length of an invalid value in an error, in characters."""
@@ -101,8 +104,15 @@ def check_names(**values: object) -> None:
             check_name(field, value)
 
 
-def check_name_list(field: str, values: Sequence[str] | None) -> None:
+def check_name_list(
+    field: str, values: Sequence[str] | None, check: Callable[[str, object], None] = check_name
+) -> None:
     """Check a list of names; `None` is valid.
+
+    Args:
+        field: The name of the argument.
+        values: The list.
+        check: Checks a name: `check_key` for names to look up.
 
     Raises:
         ValidationError: It is a text, whose characters would be the names, or a name is invalid.
@@ -110,7 +120,7 @@ def check_name_list(field: str, values: Sequence[str] | None) -> None:
     if values is not None and (isinstance(values, str) or not isinstance(cast('object', values), Collection)):
         raise ValidationError(field, f'it is {_shown(values)}. Pass a list of names.')
     for value in values or ():
-        check_name(field, value)
+        check(field, value)
 
 
 def check_strings(option: str, values: object) -> None:
@@ -138,6 +148,21 @@ def check_list(field: str, values: object, kinds: type | tuple[type, ...], advic
         if not isinstance(item, kinds) and (isinstance(item, type) or not callable(item)):
             given = f'the class `{item.__name__}`' if isinstance(item, type) else f'a `{type(item).__name__}`'
             raise ValidationError(field, f'it has {given}. {advice}')
+
+
+def check_messages(field: str, messages: object) -> None:
+    """Check a message history.
+
+    Raises:
+        ValidationError: It is not a list of messages.
+    """
+    from pydantic_ai.messages import ModelRequest, ModelResponse
+
+    is_list = isinstance(messages, Sequence) and not isinstance(messages, str)
+    for message in cast('Sequence[object]', messages if is_list else [messages]):
+        if not isinstance(message, ModelRequest | ModelResponse):
+            given = f'it holds an object {_described(message)}' if is_list else f'it is {_described(message)}'
+            raise ValidationError(field, f'{given}. Pass a list of messages, such as `result.all_messages()`.')
 
 
 def check_tools(tools: object, toolsets: object, capabilities: object) -> None:
@@ -213,8 +238,7 @@ def check_model(field: str, model: object) -> None:
         ValidationError: The name is blank or not valid Unicode, or it is neither a model nor a name.
     """
     if isinstance(model, type) or not (model is None or isinstance(model, str) or hasattr(model, 'request_stream')):
-        given = f'the class `{model.__name__}`' if isinstance(model, type) else f'of type `{type(model).__name__}`'
-        raise ValidationError(field, f'it is {given}. Pass a model, or its name as a string.')
+        raise ValidationError(field, f'it is {_described(model)}. Pass a model, or its name as a string.')
     if isinstance(model, str):
         check_text(field, model)
 
@@ -297,6 +321,18 @@ def check_flags(**values: object) -> None:
             raise ValidationError(field, f'it is {_shown(value)}. Pass True or False.')
 
 
+def check_choices(field: str, values: object, choices: Sequence[str]) -> None:
+    """Check a list of some texts; `None` is valid.
+
+    Raises:
+        ValidationError: It is one text or no list, or an item is not one of the texts.
+    """
+    if values is not None and (isinstance(values, str) or not isinstance(values, Collection)):
+        raise ValidationError(field, f'it is {_shown(values)}. Pass a list of {" or ".join(map(repr, choices))}.')
+    for value in cast('Collection[object]', values or ()):
+        check_choice(field, value, choices)
+
+
 def check_choice(field: str, value: object, choices: Sequence[str]) -> None:
     """Check that an argument is one of some texts.
 
@@ -314,9 +350,7 @@ def check_class(field: str, value: object, base: type) -> None:
         ValidationError: It is not.
     """
     if not isinstance(value, type) or not issubclass(value, base):
-        given = 'the class' if isinstance(value, type) else 'of type'
-        name = value.__name__ if isinstance(value, type) else type(value).__name__
-        raise ValidationError(field, f'it is {given} `{name}`. Pass `{base.__name__}` or a subclass of it.')
+        raise ValidationError(field, f'it is {_described(value)}. Pass `{base.__name__}` or a subclass of it.')
 
 
 def check_output_type(field: str, value: object) -> None:
@@ -333,6 +367,32 @@ def check_output_type(field: str, value: object) -> None:
     if isinstance(value, Sequence):
         for item in cast('Sequence[object]', value):
             check_output_type(field, item)
+
+
+def check_member(field: str, value: object, member: str, kind: str, advice: str) -> None:
+    """Check that an argument is an object of a protocol, by one of its members.
+
+    Args:
+        field: The name of the argument.
+        value: The argument.
+        member: A member of the protocol.
+        kind: The name of the protocol.
+        advice: What to pass instead, as a sentence.
+
+    Raises:
+        ValidationError: It is a class, or has no such member.
+    """
+    if isinstance(value, type) or not hasattr(value, member):
+        raise ValidationError(field, f'it is {_described(value)}, and must be of type `{kind}`. {advice}')
+
+
+def check_backend(field: str, backend: object) -> None:
+    """Check that an argument is a backend or a workspace of pydantic-ai.
+
+    Raises:
+        ValidationError: It is neither.
+    """
+    check_member(field, backend, 'working_dir', 'BackendProtocol', 'For example, `LocalBackend(directory)`.')
 
 
 def check_functions(**values: object) -> None:
@@ -352,20 +412,18 @@ def check_store(store: object) -> None:
     Raises:
         ValidationError: It is neither.
     """
-    if not hasattr(store, 'commit'):
-        given = type(store).__name__
-        advice = 'Open one: `async with open_store(url) as store:`.'
-        raise ValidationError('store', f'it is of type `{given}`, and must be of type `Store`. {advice}')
+    check_member('store', store, 'commit', 'Store', 'Open one: `async with open_store(url) as store:`.')
 
 
-def check_least(option: str, value: object, least: float, *, or_none: bool = False) -> None:
+def check_least(option: str, value: object, least: int, *, or_none: bool = False, is_whole: bool = True) -> None:
     """Check a numeric option of a capability.
 
     Raises:
-        ValueError: It is not a number, or too small.
+        ValueError: It is not a number, a fraction where only whole numbers are valid, or too small.
     """
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least:
-        raise ValueError(f'`{option}` is {_shown(value)}. Use at least {least}{", or `None`" if or_none else ""}.')
+    if isinstance(value, bool) or not isinstance(value, int if is_whole else int | float) or not value >= least:
+        wanted = f'{"a whole number, " if is_whole else ""}at least {least}{", or `None`" if or_none else ""}'
+        raise ValueError(f'`{option}` is {_shown(value)}. Use {wanted}.')
 
 
 def check_positive(option: str, value: object) -> None:
@@ -395,6 +453,10 @@ def _check_stops(name: str, value: object) -> None:
         if not isinstance(stop, str) or not stop:
             raise ValidationError(name, f'it holds {_shown(stop)}, and each item must be a non-empty string.')
         check_unicode(name, stop)
+
+
+def _described(value: object) -> str:
+    return f'the class `{value.__name__}`' if isinstance(value, type) else f'of type `{type(value).__name__}`'
 
 
 def _shown(value: object) -> str:

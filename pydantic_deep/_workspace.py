@@ -29,7 +29,7 @@ from pydantic_ai.workspaces import (
 from pydantic_deep_backends import BackendProtocol, BackendRef, Command, SupportsCommands
 from pydantic_deep_backends.errors import BackendUnavailableError, CommandTimeoutError, ReadOnlyError
 
-from ._checks import check_class
+from ._checks import check_backend, check_class
 from ._workflow_check import check_not_in_workflow
 from .deps import DeepAgentDeps
 
@@ -38,7 +38,11 @@ def as_workspace(backend: BackendProtocol) -> WorkspaceBackend:
     """Return a backend as a pydantic-ai workspace, for `agent.run(workspace=…)` of any agent.
 
     A workspace is returned unchanged. The result can run commands only if the backend can.
+
+    Raises:
+        ValidationError: It is not a backend.
     """
+    check_backend('backend', backend)
     ref = backend.ref
     if not isinstance(ref, BackendRef):
         return cast('WorkspaceBackend', backend)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar, Self, cast, get_type_hints
 
-from pydantic import JsonValue, TypeAdapter
+from pydantic import JsonValue, PydanticSchemaGenerationError, TypeAdapter
 from pydantic_ai.usage import UsageLimits
 from pydantic_core import PydanticSerializationError
 from typing_extensions import TypeIs
@@ -23,7 +23,7 @@ from pydantic_deep_backends import BackendProtocol, StateBackend
 from pydantic_deep_backends.errors import InvalidPathError
 from pydantic_deep_backends.paths import parse_path
 
-from ._checks import LIMIT_USAGE, check_name, check_object
+from ._checks import LIMIT_USAGE, check_backend, check_name, check_object
 from ._text.encodings import MAX_FILE_BYTES, count_lines, detect_encoding, guess_media_type
 from .errors import DeepAgentError, InvalidUploadError, UploadNotFoundError, UploadTooLargeError
 from .todos import Todo
@@ -35,6 +35,9 @@ UPLOADS = 'uploads'
 
 FORMAT_VERSION = 1
 """The format version that `to_json` writes."""
+
+
+_OMIT_FIELD = "Mark it `field(metadata={'live': True})` to omit it."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +94,7 @@ class DeepAgentDeps:
             ValueError: `max_depth` is neither `None` nor a number, or below 0.
             ValidationError: Another field has the wrong type.
         """
+        check_backend('backend', self.backend)
         check_object('todos', self.todos, list, 'Pass a list of `Todo`.')
         for todo in self.todos:
             check_object('todos', todo, Todo, 'Pass a list of `Todo`.')
@@ -225,9 +229,7 @@ class DeepAgentDeps:
         try:
             return adapter.dump_python(getattr(self, name), mode='json')
         except (PydanticSerializationError, UnicodeDecodeError) as error:  # bytes are decoded as UTF-8
-            raise DeepAgentError(
-                f"JSON cannot represent the field {name!r}: {error}. Mark it `field(metadata={{'live': True}})` to omit it."
-            ) from error
+            raise DeepAgentError(f'JSON cannot represent the field {name!r}: {error}. {_OMIT_FIELD}') from error
 
 
 def is_deps_type(value: object) -> TypeIs[type[DeepAgentDeps]]:
@@ -268,10 +270,30 @@ def _parse_document(text: str | bytes) -> dict[str, object]:
 
 @cache
 def _adapters(deps_type: type[DeepAgentDeps]) -> dict[str, TypeAdapter[object]]:
-    """Return an adapter for each field that is included in JSON."""
-    hints = get_type_hints(deps_type)
+    """Return an adapter for each field that is included in JSON.
+
+    Raises:
+        DeepAgentError: The type of a field, included or not, is not defined at run time, or JSON cannot represent that
+            of an included one.
+    """
+    try:
+        hints = get_type_hints(deps_type)
+    except NameError as error:
+        raise DeepAgentError(
+            f'The types of the fields of {deps_type.__name__} are needed at run time: {error}. Import it outside of '
+            '`if TYPE_CHECKING:`, and define it in a module.'
+        ) from error
     return {
-        f.name: TypeAdapter[object](hints[f.name])
+        f.name: _adapter(f.name, hints[f.name])
         for f in dataclasses.fields(deps_type)
         if not f.metadata.get('live', False)
     }
+
+
+def _adapter(name: str, kind: Any) -> TypeAdapter[object]:
+    try:
+        return TypeAdapter[object](kind)
+    except PydanticSchemaGenerationError as error:
+        raise DeepAgentError(
+            f'JSON cannot represent the type of the field {name!r}, {kind!r}. {_OMIT_FIELD}'
+        ) from error

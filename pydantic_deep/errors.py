@@ -121,9 +121,13 @@ produces a failed result for the model and raises none of these.
 
 from __future__ import annotations
 
+from pydantic_deep_backends.errors import BackendError
+
 
 class DeepAgentError(Exception):
     """Base class of all errors of the framework."""
+
+    __reduce__ = BackendError.__reduce__
 
 
 class UploadNotFoundError(DeepAgentError, LookupError):

@@ -55,6 +55,18 @@ class ToolFailures(AbstractCapability[object]):
     propagate: tuple[type[Exception], ...] = ()
     """Exceptions that end the run nevertheless, such as `(AssertionError,)` for debugging."""
 
+    def __post_init__(self) -> None:
+        """Validate the exceptions.
+
+        Raises:
+            TypeError: They are not a tuple of classes, or one is not an exception.
+        """
+        kinds = self.propagate if isinstance(cast('object', self.propagate), tuple) else (self.propagate,)
+        if not all(
+            isinstance(kind, type) and issubclass(kind, Exception) for kind in cast('tuple[object, ...]', kinds)
+        ):
+            raise TypeError(f'`propagate` is {self.propagate!r}. Pass a tuple of exceptions: `(AssertionError,)`.')
+
     async def on_tool_execute_error(
         self,
         ctx: RunContext[object],

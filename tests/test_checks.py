@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
+from datetime import date, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -13,35 +14,43 @@ import pytest
 from pydantic_ai import Agent, BinaryContent, NativeOutput, PromptedOutput
 from pydantic_ai.messages import CachePoint, ModelRequest, TextContent, UserPromptPart
 from pydantic_ai.toolsets import FunctionToolset
+from pydantic_evals import Dataset
 
 from pydantic_deep import (
     Audit,
+    BackendSkills,
     Conversation,
     DeepAgentDeps,
     Deny,
     Filesystem,
     LoopDetection,
+    MessageList,
     ProjectContext,
     Retries,
     Shared,
     SkillDirectory,
     Subagent,
+    Subagents,
     Summarization,
     Todo,
     Todos,
+    ToolFailures,
     UntrustedContent,
     VersionedAgent,
+    as_workspace,
     create_deep_agent,
     default_capabilities,
+    discover_skills,
     open_store,
     prompt,
     render_approval,
 )
-from pydantic_deep.approvals import Approve, answer_approvals
+from pydantic_deep.approvals import Approve, Edit, InvalidDecisionError, answer_approvals
 from pydantic_deep.audit import AuditRecord, Redactor, audit_of_run, audit_response
 from pydantic_deep.client import Client
 from pydantic_deep.dispatch import Worker, submit
 from pydantic_deep.errors import DeepAgentError, ValidationError
+from pydantic_deep.evals import compare, record_case
 from pydantic_deep.mcp import McpServers
 from pydantic_deep.repository import MemoryRepository, SqlRepository
 from pydantic_deep.repository.sql import open_repository
@@ -50,7 +59,7 @@ from pydantic_deep.skills import Skill, Skills
 from pydantic_deep.store import Decision, SqlStore, Store, VersionFilter
 from pydantic_deep.streaming import session_scope, stream_agent
 from pydantic_deep.testing import RecordedModel, ScriptedModel, call
-from pydantic_deep.versions import ApprovalInbox
+from pydantic_deep.versions import ApprovalInbox, TurnOptions
 from pydantic_deep.web import Web
 from pydantic_deep_backends import StateBackend
 
@@ -393,7 +402,15 @@ async def test_arguments_of_other_types_are_refused_at_once(agent: Agent[Any, An
             'pending': [lambda: render_approval(other), lambda: render_approval(cast('Any', []))],
             'match': [lambda: RecordedModel('a.json', match=other)],
             'repository': [lambda: Audit(other), lambda: Audit(cast('Any', None))],
-            'redact': [lambda: Audit(MemoryRepository(AuditRecord), redact=other)],
+            'redact': [
+                lambda: Audit(MemoryRepository(AuditRecord), redact=other),
+                lambda: Audit(MemoryRepository(AuditRecord), redact=cast('Any', None)),
+            ],
+            'host_directory': [lambda: ProjectContext(host_directory=cast('Any', 5))],
+            'general_purpose': [lambda: Subagents(general_purpose=other)],
+            'build': [lambda: Subagents(build=other)],
+            'search': [lambda: Web(search=other)],
+            'counter': [lambda: Summarization(counter=other)],
             'skills': [lambda: Subagent('worker', 'Works.', skills=cast('Any', 5))],
             'interrupt_on': [lambda: Subagent('worker', 'Works.', interrupt_on=other)],
         }  # fmt: skip
@@ -417,7 +434,7 @@ def test_lists_of_strings_are_lists(names: Any) -> None:
         lambda: LoopDetection(exclude=names), lambda: UntrustedContent(trusted_paths=names),
         lambda: UntrustedContent(trusted_tools=names), lambda: ProjectContext(filenames=names),
         lambda: Redactor(names=names), lambda: Web(allow=names), lambda: Web(deny=names),
-        lambda: McpServers(servers={}, allow=names),
+        lambda: McpServers(servers={}, allow=names), lambda: Retries(finish_reason_from=names),
     ]  # fmt: skip
     for each in calls:
         with pytest.raises(TypeError, match=r'`\w+` is .*\. Pass a list'):
@@ -647,6 +664,143 @@ async def test_object_of_another_type_is_refused_with_advice(agent: Agent[Any, A
         assert await versions.count() == 1
 
 
+async def test_contents_of_answers_have_their_types() -> None:
+    agent = create_deep_agent(
+        ScriptedModel(then=call('write_file', path='/a', content='b')), interrupt_on={'write_file': True}
+    )
+    async with open_store('memory:') as store:
+        paused = await (await VersionedAgent(agent, store).create()).advance('Write.')
+        [item] = await ApprovalInbox(store).list()
+        edit = Edit(cast('Any', '{"path": "/a"}'))
+        with pytest.raises(InvalidDecisionError, match=r'str is not an object\. Pass all arguments in a dictionary'):
+            await ApprovalInbox(store).answer(item.id, edit)
+        number: Any = 5
+        assert await raised(lambda: ApprovalInbox(store).answer(item.id, Approve(), reason=number)) == 'reason'
+        assert await raised(lambda: paused.answer({item.pending_id: Approve()}, reason=number)) == 'reason'
+        assert [each.status for each in await ApprovalInbox(store).list()] == ['pending']
+
+
+@pytest.mark.parametrize('backend', [5, '/work', Path('/work'), StateBackend])
+async def test_backend_of_another_type_is_refused_at_once(agent: Agent[Any, Any], backend: Any) -> None:
+    """A value that is no backend is refused by the call that got it, and nothing is stored."""
+    async with open_store('memory:') as store:
+        versions = VersionedAgent(agent, store)
+        version = await versions.create(backend=StateBackend())
+        attempts: list[Callable[[], Any]] = [
+            lambda: Filesystem(backend=backend),
+            lambda: DeepAgentDeps(backend=backend),
+            lambda: as_workspace(backend),
+            lambda: versions.create(backend=backend),
+            lambda: versions.load(version.id, backend=backend),
+            lambda: versions.conversation(version.conversation_id, backend=backend),
+            lambda: version.checkout(backend=backend),
+        ]
+        for attempt in attempts:
+            assert await raised(attempt) == 'backend'
+        assert await versions.count() == 1
+    assert Filesystem(backend=lambda ctx: StateBackend()).backend is not None
+
+
+@pytest.mark.parametrize('messages', [None, 5, 'Hi', b'[]', ['Hi'], {'a': 1}])
+async def test_histories_are_lists_of_messages(agent: Agent[Any, Any], messages: Any) -> None:
+    """A history of anything else is refused before it is stored or sent; bytes were stored as numbers."""
+    async with open_store('memory:') as store:
+        versions = VersionedAgent(agent, store)
+        version = await versions.create()
+        conversation = versions.conversation(version.conversation_id)
+        assert await raised(lambda: version.with_messages(messages)) == 'messages'
+        assert await raised(lambda: conversation.set(messages)) == 'messages'
+        assert await versions.count() == 1
+    with pytest.raises(TypeError, match='is not a message'):
+        MessageList(messages)
+    wrong = messages or [messages]
+    assert await raised(lambda: stream_agent(agent, 'Hi', message_history=wrong)) == 'message_history'
+
+
+async def test_queries_refuse_values_that_match_nothing(agent: Agent[Any, Any]) -> None:
+    """A text in place of a list, an unknown state, and a time that is no `datetime` are refused; most found nothing."""
+    wrong = cast('Any', 'running')
+    async with open_store('memory:') as store:
+        versions = VersionedAgent(agent, store)
+        version = await versions.create()
+        attempts: dict[str, list[Callable[[], Any]]] = {
+            'states': [
+                lambda: store.runs(states=wrong),
+                lambda: store.runs(states=cast('Any', ['done'])),
+                lambda: store.versions(VersionFilter(states=wrong)),
+                lambda: store.versions(VersionFilter(states=cast('Any', 5))),
+            ],
+            'kinds': [lambda: store.versions(VersionFilter(kinds=cast('Any', 'turn')))],
+            'metadata_keys': [lambda: store.versions(VersionFilter(metadata_keys='project'))],
+            'metadata': [lambda: versions.list(metadata=wrong), lambda: versions.create(metadata=wrong)],
+            'run_ids': [lambda: store.calls('a')],
+            'status': [
+                lambda: store.approvals(status=cast('Any', 'open')),
+                lambda: ApprovalInbox(store).list(status=cast('Any', 'open')),
+            ],
+            'since': [lambda: versions.list(since=cast('Any', '2026-01-01'))],
+            'until': [lambda: versions.count(until=cast('Any', date(2026, 1, 1)))],
+            'version': [lambda: versions.conversation(version.conversation_id).move_to(cast('Any', version.id))],
+            'model': [lambda: version.replay(model=cast('Any', 5))],
+            "metadata['owner']": [lambda: versions.count(metadata=cast('Any', {'owner': {'name': 'Ada'}}))],
+            'external_tools': [lambda: version.run(TurnOptions(prompt='Hi', external_tools=cast('Any', 'look')))],
+            'tool_choice': [lambda: version.run(TurnOptions(prompt='Hi', tool_choice='look'))],
+        }
+        for field, calls in attempts.items():
+            for attempt in calls:
+                assert await raised(attempt) == field
+        assert await store.runs(states=['running']) == []
+
+
+async def test_protocols_are_not_replaced_by_their_urls(agent: Agent[Any, Any], tmp_path: Path) -> None:
+    wrong: Any = tmp_path
+
+    async def open_with_blobs() -> None:
+        async with open_store('memory:', blobs=wrong):
+            pass
+
+    async with open_store('memory:') as store:
+        worker = partial(Worker, {'worker': VersionedAgent(agent, store)}, store)
+        assert await raised(lambda: worker(dispatcher=cast('Any', 'memory:'))) == 'dispatcher'
+        assert await raised(open_with_blobs) == 'blobs'
+        assert await raised(lambda: create_api_key(store, name='ci', scopes=cast('Any', 5))) == 'scopes'
+        assert await raised(lambda: create_api_key(store, name='ci', scopes=cast('Any', 'run'))) == 'scopes'
+        hour: Any = timedelta(hours=1)
+        assert await raised(lambda: create_api_key(store, name='ci', scopes=['run'], expires_in_seconds=hour))
+    results: Any = {'id': Approve()}
+    assert await raised(lambda: stream_agent(agent, 'Hi', deferred_tool_results=results)) == 'deferred_tool_results'
+
+
+async def test_cases_agents_and_versions_of_evaluations(agent: Agent[Any, Any]) -> None:
+    dataset: Any = Dataset(name='none', cases=[])
+    assert await raised(lambda: compare(cast('Any', []), {})) == 'cases'
+    assert await raised(lambda: compare(dataset, cast('Any', [agent]))) == 'agents'
+    assert await raised(lambda: compare(dataset, {}, max_concurrency=0)) == 'max_concurrency'
+    assert await raised(lambda: record_case(cast('Any', agent), 'id')) == 'versions'
+
+
+async def test_sources_of_skills_have_paths() -> None:
+    wrong: Any = 5
+    assert await raised(lambda: SkillDirectory(wrong)) == 'path'
+    assert await raised(lambda: BackendSkills(cast('Any', Path('/skills')))) == 'path'
+    assert await raised(lambda: BackendSkills('/skills', trusted=cast('Any', 'no'))) == 'trusted'
+    for source in (SkillDirectory, BackendSkills):
+        assert await raised(partial(source, '/skills', scope=cast('Any', 'mine'))) == 'scope'
+    assert await raised(lambda: Skills([Skill('git', 'Commits.', body='Hi.', scope=cast('Any', 'mine'))])) == 'scope'
+    with pytest.raises(TypeError, match=r'`allowed_tools` is .* Pass a list'):
+        Skills([Skill('git', 'Commits.', body='Hi.', allowed_tools=cast('Any', 'execute(git *)'))])
+    with pytest.raises(TypeError, match=r'`paths` is 5\. Pass a sequence of directories'):
+        discover_skills(wrong)
+
+
+@pytest.mark.parametrize('kinds', [[ValueError], ('ValueError',), (ValueError('x'),)])
+def test_exceptions_of_tools_to_propagate_are_a_tuple_of_classes(kinds: Any) -> None:
+    """A list failed in the run, when a tool did."""
+    with pytest.raises(TypeError, match=r'`propagate` is .*\. Pass a tuple of exceptions: `\(AssertionError,\)`\.'):
+        ToolFailures(propagate=kinds)
+    assert ToolFailures(propagate=(ValueError,)).propagate == (ValueError,)
+
+
 @pytest.mark.parametrize('wrong', ['yes', ['yes'], 5])
 async def test_answers_must_be_a_mapping(wrong: Any) -> None:
     """Answers of another type are refused by every entry point, and none is stored."""
@@ -667,11 +821,11 @@ async def test_answers_must_be_a_mapping(wrong: Any) -> None:
 
 
 LIMITS: dict[str, tuple[Callable[..., object], str]] = {
-    'attempts': (Retries, '`attempts` is {}. Use at least 1.'),
+    'attempts': (Retries, '`attempts` is {}. Use a whole number, at least 1.'),
     'max_seconds': (Retries, '`max_seconds` is {}. Use at least 0.'),
-    'max_chars': (ProjectContext, '`max_chars` is {}. Use at least 1.'),
-    'max_catalog_tokens': (partial(Skills, []), '`max_catalog_tokens` is {}. Use at least 50.'),
-    'offload_chars': (Filesystem, '`offload_chars` is {}. Use at least 3000, or `None`.'),
+    'max_chars': (ProjectContext, '`max_chars` is {}. Use a whole number, at least 1.'),
+    'max_catalog_tokens': (partial(Skills, []), '`max_catalog_tokens` is {}. Use a whole number, at least 50.'),
+    'offload_chars': (Filesystem, '`offload_chars` is {}. Use a whole number, at least 3000, or `None`.'),
     'timeout_seconds': (Summarization, '`timeout_seconds` is {}. Pass a number above 0.'),
 }
 
@@ -684,6 +838,13 @@ def test_limits_of_capabilities_must_be_numbers(option: str, value: Any) -> None
     with pytest.raises(ValueError, match=r'^`') as caught:
         create(**{option: value})
     assert str(caught.value).translate(str.maketrans('', '', '\'"')) == text.format(value)
+
+
+@pytest.mark.parametrize('option', ['attempts', 'max_chars', 'max_catalog_tokens', 'offload_chars'])
+@pytest.mark.parametrize('value', [5000.5, math.inf, True])
+def test_counts_of_capabilities_are_whole_numbers(option: str, value: Any) -> None:
+    with pytest.raises(ValueError, match='Use a whole number, at least'):
+        LIMITS[option][0](**{option: value})
 
 
 @pytest.mark.parametrize('model', ['AuditRecord', dict, None])

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pydantic_ai.usage import UsageLimits
 
 from pydantic_deep import DeepAgentDeps, DeepAgentError, InvalidUploadError, LocalBackend, StateBackend, Todo, Upload
+
+if TYPE_CHECKING:
+    from pathlib import PurePath
 
 pytestmark = pytest.mark.anyio
 
@@ -18,6 +21,10 @@ pytestmark = pytest.mark.anyio
 class TenantDeps(DeepAgentDeps):
     tenant: str = 'acme'
     connection: object = field(default=None, metadata={'live': True})
+
+
+class Connection:
+    """Something that JSON cannot represent."""
 
 
 async def test_upload_is_written_and_described() -> None:
@@ -143,6 +150,30 @@ def test_unserializable_field_is_named() -> None:
 
     with pytest.raises(DeepAgentError, match=r"the field 'connection': .*'live': True"):
         Connected(connection=object()).to_json()
+
+
+def test_field_of_a_type_that_json_cannot_represent_is_named() -> None:
+    """The usual cause is a connection that is not marked as live."""
+
+    @dataclass(kw_only=True)
+    class Connected(DeepAgentDeps):
+        connection: Connection
+
+    message = r"the type of the field 'connection', <class .*Connection'>\. Mark it `field\(metadata={'live': True}\)`"
+    with pytest.raises(DeepAgentError, match=message):
+        Connected(connection=Connection()).to_json()
+
+
+def test_type_that_is_not_defined_at_run_time_is_named() -> None:
+    @dataclass(kw_only=True)
+    class Typed(DeepAgentDeps):
+        path: PurePath | None = field(default=None, metadata={'live': True})
+
+    message = (
+        r"of Typed are needed at run time: name 'PurePath' is not defined\. Import it outside of `if TYPE_CHECKING:`"
+    )
+    with pytest.raises(DeepAgentError, match=message):
+        Typed().to_json()
 
 
 def test_undecodable_bytes_field_is_named() -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -77,6 +78,18 @@ def test_upload_error_is_a_builtin_and_states_the_remedy(
 ) -> None:
     assert isinstance(error, builtin)
     assert str(error) == message
+
+
+@pytest.mark.parametrize('kind', sorted(public_errors(), key=str))
+def test_error_crosses_processes_with_its_message_and_attributes(kind: type[DeepAgentError]) -> None:
+    """A pool of processes breaks on an exception that cannot be unpickled."""
+    new: Any = OSError.__new__ if issubclass(kind, OSError) else Exception.__new__
+    error: DeepAgentError = new(kind)
+    error.args = ('There is none. Create one.',)
+    vars(error)['field'] = 'name'
+    error.add_note('The run is stored.')
+    copied = pickle.loads(pickle.dumps(error))
+    assert (type(copied), copied.args, vars(copied)) == (kind, error.args, vars(error))
 
 
 def test_long_name_is_shown_by_its_beginning() -> None:

@@ -47,7 +47,7 @@ def resolve_dotdot(path: str, canonical: Callable[[str], str]) -> str:
         InvalidPathError: The path is malformed, leads above `/`, or has too many `..`.
         OSError: `canonical` raised it.
     """
-    if '..' not in path:
+    if '..' not in str(path):  # `parse_path` refuses other types
         return parse_path(path)
     steps = _steps(path)
     try:
@@ -62,7 +62,7 @@ def resolve_dotdot(path: str, canonical: Callable[[str], str]) -> str:
 
 async def resolve_dotdot_async(path: str, canonical: Callable[[str], Awaitable[str]]) -> str:
     """Like `resolve_dotdot`, with an asynchronous `canonical`. Does not suspend if the path has no `..`."""
-    if '..' not in path:
+    if '..' not in str(path):  # `parse_path` refuses other types
         return parse_path(path)
     steps = _steps(path)
     try:

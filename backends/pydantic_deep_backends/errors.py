@@ -20,11 +20,24 @@ Other failures of a path are builtin errors: `FileNotFoundError`, `FileExistsErr
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 
 class BackendError(Exception):
     """A backend refused an operation or could not perform it."""
+
+    def __reduce__(self) -> tuple[Callable[..., BaseException], tuple[type[BaseException], tuple[object, ...]], object]:
+        """Pickle the message and the attributes, as other processes need both. `Exception` would repeat `__init__`."""
+        return _restored, (type(self), self.args), vars(self)
+
+
+def _restored(kind: type[BaseException], args: tuple[object, ...]) -> BaseException:
+    """Return a pickled error without calling its `__init__`, whose arguments are not those of the error."""
+    base = OSError if issubclass(kind, OSError) else Exception  # `kind.__new__` may be that of another base class
+    error: BaseException = base.__new__(kind)
+    error.args = args
+    return error
 
 
 class BackendUnavailableError(BackendError):

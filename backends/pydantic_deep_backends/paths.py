@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from functools import lru_cache
+from typing import cast
 
 from .errors import InvalidPathError
 
@@ -43,7 +44,10 @@ def parse_path(path: str, *, climbs: bool = False) -> str:
     Raises:
         InvalidPathError: The path is relative, contains `..`, is too long, or is written for another system (backslash,
             drive, `//host`, `~`); the reason says how to write it instead.
+        TypeError: It is not a string.
     """
+    if not isinstance(cast('object', path), str):
+        raise TypeError(f"{path!r} is not a path of a backend. Pass a string, such as '/notes/plan.md'.")
     return _parsed(path, climbs)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 
 import pytest
@@ -79,3 +80,9 @@ def test_message_states_the_problem_and_the_remedy(error: BackendError, message:
 def test_long_path_is_shown_by_its_beginning() -> None:
     error = InvalidPathError('x' * 5_000, 'it is too long.')
     assert (error.path, len(str(error)) < 250) == ('x' * 5_000, True)
+
+
+def test_error_crosses_processes_with_its_message_and_attributes() -> None:
+    for error in (OutsideRootError('/a'), FileChangedError('/a', expected=None, actual='b'), MissingBlobError(('/a',))):
+        copied = pickle.loads(pickle.dumps(error))
+        assert (type(copied), str(copied), vars(copied)) == (type(error), str(error), vars(error))

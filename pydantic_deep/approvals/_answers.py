@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from pydantic import JsonValue
 from pydantic_ai import DeferredToolRequests, DeferredToolResults, ToolApproved, ToolDenied
@@ -135,6 +135,10 @@ def _check_content(id: str, decision: Decision) -> None:
     try:
         match decision:
             case Edit():
+                if not isinstance(cast('object', decision.args), Mapping):
+                    raise TypeError(
+                        f'{type(decision.args).__name__} is not an object. Pass all arguments in a dictionary'
+                    )
                 _check_json(dict(decision.args))
             case Respond():
                 _check_json(decision.content)

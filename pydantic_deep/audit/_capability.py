@@ -29,7 +29,7 @@ from pydantic_ai.messages import ModelResponse, ToolCallPart
 from pydantic_ai.models import ModelRequestContext
 from typing_extensions import TypeIs
 
-from pydantic_deep._checks import check_functions
+from pydantic_deep._checks import check_member
 from pydantic_deep.errors import ValidationError
 from pydantic_deep.extensions import SupportsHistory, SupportsRecovery, find_capabilities
 from pydantic_deep.repository import Repository
@@ -77,7 +77,7 @@ class Audit(AbstractCapability[object]):
         if not _is_repository(self.repository) and not callable(cast('object', self.repository)):
             given = type(self.repository).__name__
             raise ValidationError('repository', f'it is of type `{given}`. Pass a repository, or a function of a run.')
-        check_functions(redact=self.redact)
+        check_member('redact', self.redact, '__call__', 'Redact', 'For example, `Redactor(names=…)`.')
         if self.defer_loading:
             raise UserError('`Audit` cannot have `defer_loading`: no record would be written until the model loads it.')
         if not isinstance(cast('object', self.write_seconds), int | float) or not self.write_seconds > 0:

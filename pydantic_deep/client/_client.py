@@ -88,6 +88,6 @@ class Client:
 def _is_url(text: str) -> bool:
     try:
         url = httpx2.URL(text)
-    except httpx2.InvalidURL:
+    except (httpx2.InvalidURL, TypeError, UnicodeEncodeError):
         return False
     return url.scheme in ('http', 'https') and bool(url.host)

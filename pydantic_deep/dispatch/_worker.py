@@ -13,7 +13,7 @@ import anyio
 from anyio.abc import TaskGroup, TaskStatus
 from pydantic_ai import CancellationToken
 
-from pydantic_deep._checks import check_functions, check_index, check_object, check_seconds, check_store
+from pydantic_deep._checks import check_functions, check_index, check_member, check_object, check_seconds, check_store
 from pydantic_deep._session_id import session_scope
 from pydantic_deep.store import (
     QueuedRunRecord,
@@ -109,6 +109,9 @@ class _Missing:
         return {owner for owner, at in self._since.items() if now - at >= CONFIRM_SECONDS}
 
 
+_OPEN_DISPATCHER = 'Open one: `async with open_dispatcher(url) as dispatcher:`.'
+
+
 class Worker:
     """Executes the queued runs of a store, and takes over the runs of crashed processes. Any number may run.
 
@@ -152,6 +155,8 @@ class Worker:
         check_seconds('retention_seconds', retention_seconds)
         if drain_seconds != math.inf:
             check_seconds('drain_seconds', drain_seconds)
+        if dispatcher is not None:
+            check_member('dispatcher', dispatcher, 'submit', 'Dispatcher', _OPEN_DISPATCHER)
         check_store(store)
         check_functions(make_backend=make_backend, on_event=on_event)
         check_object('agents', agents, Mapping, 'Pass names with agents: `{"analyst": VersionedAgent(agent, store)}`.')

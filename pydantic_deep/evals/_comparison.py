@@ -17,7 +17,7 @@ from pydantic_evals.evaluators.common import DEFAULT_EVALUATORS
 from pydantic_evals.lifecycle import CaseLifecycle
 from pydantic_evals.reporting import ReportCase, ReportCaseFailure
 
-from pydantic_deep._checks import describe_problem
+from pydantic_deep._checks import check_index, check_object, describe_problem
 
 from ._case import TurnCase, TurnResult, TurnUsage, read_cases
 from ._evaluators import EVALUATORS, ReplaysExactly
@@ -177,6 +177,9 @@ async def compare(
     Raises:
         CaseError: An agent is named `recorded`.
     """
+    check_object('cases', cases, Dataset, 'Load them: `load_cases(directory)`.')
+    check_object('agents', agents, Mapping, "For example, `{'new': run_case(agent)}`.")
+    check_index('max_concurrency', max_concurrency, least=1)
     if RECORDED in agents:
         raise CaseError(f'An agent is named {RECORDED!r}, which stands for the recorded turns. Give it another name.')
     by_case = {case.inputs.name: _recorded(case.inputs) for case in cases.cases}

@@ -11,6 +11,7 @@ from typing import Any, Final, cast
 
 from pydantic_ai.messages import TextContent, UserContent
 
+from pydantic_deep._checks import check_object
 from pydantic_deep.store import ApprovalRecord
 from pydantic_deep.versions import AgentVersion, VersionedAgent
 from pydantic_deep_backends import Tree
@@ -56,6 +57,7 @@ async def record_case(
         CaseError: The version is not the end of a turn, its files are too large, or the replay is not exact.
         VersionNotFoundError: The store does not have the version.
     """
+    check_object('versions', versions, VersionedAgent, 'Pass `VersionedAgent(agent, store)`.')
     record = await versions.store.version(id)
     rows = await TurnRows.read(versions.store, record)
     base, first, end = await versions.wrap([rows.base, rows.first, rows.end])

@@ -12,7 +12,7 @@ from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import ModelMessage, ToolCallPart, UserPromptPart
 from pydantic_ai.workspaces import WorkspaceError
 
-from pydantic_deep._checks import check_least
+from pydantic_deep._checks import check_backend, check_least
 from pydantic_deep._messages.deferred_metadata import Preview
 from pydantic_deep._messages.half_characters import join_halves
 from pydantic_deep._messages.headings import FILES_HEADING, UPLOADS_HEADING
@@ -76,7 +76,8 @@ class Filesystem(SendsNotices):
 
     Raises:
         UserError: At the start of a run without a backend, or with an invalid one.
-        ValueError: `offload_chars` is less than the head and tail of an offloaded result, or a pattern is malformed.
+        ValueError: `backend` is neither a backend nor a function, `offload_chars` is less than the head and tail of an
+            offloaded result, or a pattern is malformed.
     """
 
     id: str | None = ROOM_ID
@@ -104,6 +105,8 @@ class Filesystem(SendsNotices):
     _cached_files: tuple[object, Files] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        if self.backend is not None and (isinstance(self.backend, type) or not callable(self.backend)):
+            check_backend('backend', self.backend)
         if self.offload_chars is not None:
             check_least('offload_chars', self.offload_chars, HEAD_CHARS + TAIL_CHARS, or_none=True)
         if self.protected is not None:

@@ -50,7 +50,8 @@ class MessageList(MutableSequence[ModelMessage]):
     """
 
     def __init__(self, messages: Iterable[ModelMessage] = ()) -> None:
-        self._messages = [_checked(message) for message in messages]
+        given = messages if isinstance(cast('object', messages), Iterable) else [messages]
+        self._messages = [_checked(message) for message in given]
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -158,15 +159,15 @@ class MessageList(MutableSequence[ModelMessage]):
     @classmethod
     def load(
         cls,
-        source: str | Path | IO[str] | IO[bytes] | Mapping[str, object],
+        source: str | bytes | Path | IO[str] | IO[bytes] | Mapping[str, object],
         *,
         media: Mapping[str, bytes] | None = None,
     ) -> Self:
         """Return the messages of a transcript from a file, stream or value.
 
         Args:
-            source: A `Path`; an open stream; the result of `to_dict`; or a `str`, which is JSON if it starts with `{`
-                (after whitespace or a byte order mark), otherwise a path.
+            source: A `Path`; an open stream; the result of `to_dict`; `bytes` of JSON; or a `str`, which is JSON if it
+                starts with `{` or `[{` (after whitespace or a byte order mark), otherwise a path.
             media: Bytes keyed by digest, if the transcript was written without media.
 
         Raises:
@@ -175,12 +176,14 @@ class MessageList(MutableSequence[ModelMessage]):
             OSError: The file cannot be read, or is not a regular file, such as a device, which may be endless. Open it,
                 and pass the stream.
         """
-        if isinstance(source, Mapping):
-            return cls.from_dict(source, media=media)
-        if isinstance(source, str):
-            text: str | bytes = source if _is_json(source) else _read_file(Path(source))
-        elif isinstance(source, Path):
-            text = _read_file(source)
+        if isinstance(source, str) and not _is_json(source):
+            source = Path(source)
+        if isinstance(source, Path):
+            text: str | bytes = _read_file(source)
+        elif isinstance(source, str | bytes):
+            text = source
+        elif isinstance(source, Mapping) or not hasattr(cast('object', source), 'read'):
+            return cls.from_dict(cast('Mapping[str, object]', source), media=media)  # which refuses other types
         else:
             text = source.read()
         return cls.from_dict(cast('Mapping[str, object]', parse_text(text)), media=media)
@@ -196,7 +199,7 @@ def _checked(message: object) -> ModelMessage:
 
 
 def _is_json(text: str) -> bool:
-    return text.removeprefix(BYTE_ORDER_MARK).lstrip().startswith('{')
+    return text.removeprefix(BYTE_ORDER_MARK).lstrip().startswith(('{', '[{'))
 
 
 def _read_file(path: Path) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import NoneType
 from typing import Final, cast
 
 from anyio import to_thread
@@ -12,7 +13,7 @@ from pydantic_ai import ModelRequestContext, RunContext
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import ModelMessage
 
-from pydantic_deep._checks import check_least, check_strings
+from pydantic_deep._checks import check_least, check_object, check_strings
 from pydantic_deep._messages.headings import PROJECT_HEADING
 from pydantic_deep._messages.notice import Notice, first_requests, last_noticed
 from pydantic_deep._messages.notice_order import SendsNotices
@@ -70,6 +71,7 @@ class ProjectContext(SendsNotices):
         if not self.filenames or any(not name or '/' in name or '\\' in name for name in self.filenames):
             raise ValueError(f'`filenames` is {self.filenames!r}. Pass names of files, without directories.')
         check_least('max_chars', self.max_chars, 1)
+        check_object('host_directory', self.host_directory, (str, Path, NoneType), 'Pass a directory.')
 
     async def for_run(self, ctx: RunContext[object]) -> ProjectContext:
         """Return an instance for this run, which knows what its history contains."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from pydantic import BaseModel
 
 from ._model import EncodedRow, RowModel
-from ._types import Change, Create, Delete
+from ._types import Change, Create, Delete, Upsert
 from .errors import InvalidRowError, RowExistsError
 
 T = TypeVar('T', bound=BaseModel)
@@ -74,6 +74,9 @@ def read_steps(model: RowModel[T], changes: Sequence[Change[T]]) -> list[Step]:
     """
     steps: list[Step] = []
     for change in changes:
+        if not isinstance(cast('object', change), Create | Upsert | Delete):
+            given = type(change).__name__
+            raise InvalidRowError(model.name, None, f'`{given}` is no change. Pass `Create`, `Upsert` and `Delete`')
         if isinstance(change, Delete):
             if (known := model.key_of(change.key)) is not None:
                 steps.append(Step(key=known, row=None, is_new=False))

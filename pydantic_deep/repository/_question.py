@@ -114,6 +114,10 @@ def read_question(
     """
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_LIMIT:  # pyright: ignore[reportUnnecessaryIsInstance] - of callers without types
         raise InvalidQuestionError(model, 'limit', f'it is a number from 1 to {MAX_LIMIT:,}, not {shown(limit)}')
+    if not isinstance(cast('object', order_by), str | None):
+        raise InvalidQuestionError(
+            model, 'order_by', f"it is a field, such as 'name' or '-name', not {shown(order_by)}"
+        )
     conditions = read_conditions(model, columns, where)
     name = order_by.removeprefix('-') if order_by is not None else key.name
     if name not in columns:
@@ -129,6 +133,8 @@ def read_question(
 
 def read_conditions(model: str, columns: Mapping[str, Column], where: Where | None) -> tuple[Condition, ...]:
     """Validate conditions. Raises `UnknownFieldError` and `InvalidQuestionError`."""
+    if not isinstance(cast('object', where), Mapping | None):
+        raise InvalidQuestionError(model, 'where', f"it is a mapping, such as {{'name': 'Ada'}}, not {shown(where)}")
     conditions: list[Condition] = []
     for name, wanted in (where or {}).items():
         column = columns.get(name)
@@ -196,7 +202,7 @@ def _digest(model: str, order: str, is_descending: bool, conditions: tuple[Condi
 def _read_cursor(cursor: str, digest: str, key: Column, order: Column | None) -> Position:
     """Decode a cursor. It marks a position and grants no access, so a forged cursor in the right form is harmless."""
     try:
-        if len(cursor) > _MAX_CURSOR_CHARS:
+        if not isinstance(cast('object', cursor), str) or len(cursor) > _MAX_CURSOR_CHARS:
             raise ValueError
         parts = cast('object', from_json(base64.b64decode(cursor + '=' * (-len(cursor) % 4), b'-_', validate=True)))
         if not isinstance(parts, list):

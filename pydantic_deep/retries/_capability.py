@@ -16,7 +16,7 @@ from pydantic_ai.models import Model
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.usage import RequestUsage
 
-from pydantic_deep._checks import check_least
+from pydantic_deep._checks import check_least, check_strings
 from pydantic_deep._requests.canned_stream import CannedModel
 from pydantic_deep.extensions import SupportsBilledAttempts, find_capabilities
 
@@ -71,12 +71,12 @@ class Retries(AbstractCapability[object]):
         """Validate the limits.
 
         Raises:
-            ValueError: A limit is too small.
+            ValueError: A limit is too small, or `attempts` is not a whole number.
+            TypeError: `finish_reason_from` is no list of strings.
         """
         check_least('attempts', self.attempts, 1)
-        check_least('max_seconds', self.max_seconds, 0)
-        if isinstance(self.finish_reason_from, str):
-            raise ValueError(f"`finish_reason_from` is {self.finish_reason_from!r}. Pass a set: `{{'openai'}}`.")
+        check_least('max_seconds', self.max_seconds, 0, is_whole=False)
+        check_strings('finish_reason_from', self.finish_reason_from)
 
     def for_subagent(self) -> Retries:
         """Return the instance for a subagent, which is this one."""

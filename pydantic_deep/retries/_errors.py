@@ -26,6 +26,3 @@ class CutAnswerError(DeepAgentError, ModelConnectionError):
             phase='read',
             in_stream=True,
         )
-
-    def __reduce__(self) -> tuple[type[CutAnswerError], tuple[str, str]]:
-        return type(self), (self.model_name, self.provider_name)

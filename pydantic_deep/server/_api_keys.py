@@ -6,15 +6,16 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import ClassVar, Literal, TypeAlias, get_args
+from types import NoneType
+from typing import ClassVar, Literal, TypeAlias, cast, get_args
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
-from pydantic_deep._checks import check_name, check_name_list, check_names
+from pydantic_deep._checks import check_name, check_name_list, check_names, check_object
 from pydantic_deep.errors import ValidationError
 from pydantic_deep.repository import Repository, RowNotFoundError, SqlRepository
 from pydantic_deep.store import SqlStore, new_id
@@ -30,11 +31,13 @@ USE_NOTED_SECONDS = 3600
 """Minimum interval between updates of the last use of a key. Hours are precise enough to find unused keys."""
 
 
-def scope_problem(scopes: Sequence[str]) -> str | None:
-    """Return the error for permissions that are empty or unknown; `None` if they are valid."""
+def scope_problem(scopes: object) -> str | None:
+    """Return the error for permissions that are empty, unknown or no list; `None` if they are valid."""
+    if isinstance(scopes, str) or not isinstance(scopes, Collection):
+        return f'it is {scopes!r}. Pass a list of scopes: {", ".join(SCOPES)}.'
     if not scopes:
         return f'at least one scope is required. Scopes: {", ".join(SCOPES)}.'
-    unknown = next((scope for scope in scopes if scope not in SCOPES), None)
+    unknown = next((scope for scope in cast('Collection[object]', scopes) if scope not in SCOPES), None)
     return None if unknown is None else f'there is no scope {unknown!r}. Scopes: {", ".join(SCOPES)}.'
 
 
@@ -123,6 +126,7 @@ class KeyRing:
         check_name_list('agents', agents)
         if (problem := scope_problem(scopes)) is not None:
             raise InvalidKeyError('scopes', problem)
+        check_object('expires_in_seconds', expires_in_seconds, (int, float, NoneType), 'Pass a number of seconds.')
         if expires_in_seconds is not None and expires_in_seconds <= 0:
             raise InvalidKeyError(
                 'expires_in_seconds', f'a key that expires after {expires_in_seconds} seconds has already expired.'

@@ -191,7 +191,7 @@ class ServerSettings(BaseSettings):
     """The maximum number of concurrent queries of `/api/sql`. Others are queued for ten seconds, then fail with 503."""
 
 
-def load_settings(path: Path | None = None, **arguments: object) -> ServerSettings:
+def load_settings(path: str | Path | None = None, **arguments: object) -> ServerSettings:
     """Load settings from arguments, environment and file, in this order of precedence.
 
     Args:
@@ -214,7 +214,7 @@ def load_settings(path: Path | None = None, **arguments: object) -> ServerSettin
         ) -> tuple[PydanticBaseSettingsSource, ...]:
             return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, path)
 
-    if path is not None and not path.is_file():
+    if path is not None and not Path(path).is_file():
         raise InvalidSettingsError(f'there is no file {str(path)!r}.')
     try:
         loaded = WithFile(**cast('dict[str, Any]', arguments))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import get_args
+from typing import cast, get_args
 
 from ._rules import diagnostic, shown_path
 from ._scan import Findings, Scan, is_inside
@@ -39,7 +39,7 @@ def discover_skills(paths: Sequence[str | os.PathLike[str] | SkillDirectory]) ->
         paths: Directories with skills in folders, or skill folders. If several skills have the same name, the order of
             precedence is by scope (project, user, bundled), then by the order of directories.
     """
-    if isinstance(paths, (str, os.PathLike)):
+    if isinstance(paths, (str, os.PathLike)) or not isinstance(cast('object', paths), Collection):
         raise TypeError(f'`paths` is {paths!r}. Pass a sequence of directories: `[{str(paths)!r}]`.')
     discovered = DiscoveredSkills()
     scan_directories([path if isinstance(path, SkillDirectory) else SkillDirectory(path) for path in paths], discovered)

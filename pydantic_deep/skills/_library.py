@@ -9,19 +9,19 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import cast
+from typing import cast, get_args
 
 import anyio.to_thread
 from pydantic_ai.exceptions import UserError
 
-from pydantic_deep._checks import check_unicode
+from pydantic_deep._checks import check_choice, check_strings, check_unicode
 from pydantic_deep._messages.grants import commands_of
 from pydantic_deep.errors import ValidationError
 
 from ._catalogue import Catalogue, render_catalogue
 from ._discovery import DiscoveredSkills, merge, real_paths, scan_directories
 from ._rules import MAX_NAME_CHARS, name_problem
-from ._types import BackendSkills, Skill, SkillCatalog, SkillDiagnostic, SkillDirectory, SkillSource
+from ._types import BackendSkills, Scope, Skill, SkillCatalog, SkillDiagnostic, SkillDirectory, SkillSource
 
 _LOGGER = logging.getLogger('pydantic_deep')
 
@@ -167,6 +167,8 @@ def _checked(skill: Skill) -> Skill:
             'description', f'the skill {name!r} has no description. Say what it does and when to use it.'
         )
     check_unicode('description', description)
+    check_strings('allowed_tools', skill.allowed_tools)
+    check_choice('scope', skill.scope, get_args(Scope))
     if skill.body is None and skill.directory is None:
         raise ValueError(f'The skill {skill.name!r} has neither a body nor a directory. Pass one of them.')
     return skill

@@ -6,9 +6,9 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
-from pydantic_deep._checks import check_flags
+from pydantic_deep._checks import check_choice, check_flags, check_object, check_text
 
 Scope: TypeAlias = Literal['code', 'project', 'user', 'bundled']
 """The origin of a skill. If several skills have the same name, the one whose scope is listed first is used."""
@@ -119,8 +119,11 @@ class SkillDirectory:
         """Raise for grants of untrusted skills.
 
         Raises:
-            ValueError: `grants` is true and `trusted` is false, or one of them is a text or a number.
+            ValueError: `grants` is true and `trusted` is false, one of them is a text or a number, or the path or
+                the scope is none.
         """
+        check_object('path', self.path, (str, os.PathLike), 'Pass a directory.')
+        check_choice('scope', self.scope, get_args(Scope))
         check_flags(trusted=self.trusted, grants=False if self.grants is None else self.grants)
         if self.grants and not self.trusted:
             raise ValueError(
@@ -143,6 +146,16 @@ class BackendSkills:
     """Whether the skills are trusted. Untrusted skills are not loaded, and reported as diagnostics."""
     scope: Scope = field(default='project', kw_only=True)
     """The origin of the skills."""
+
+    def __post_init__(self) -> None:
+        """Validate the path and the flag.
+
+        Raises:
+            ValidationError: The path is not a string, the scope is unknown, or `trusted` is not a bool.
+        """
+        check_text('path', self.path)
+        check_choice('scope', self.scope, get_args(Scope))
+        check_flags(trusted=self.trusted)
 
 
 SkillSource: TypeAlias = str | os.PathLike[str] | SkillDirectory | BackendSkills | Skill

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final, cast
 
-from pydantic_deep._checks import check_object, check_seconds
+from pydantic_deep._checks import check_member, check_object, check_seconds
 
 from ._backups import restore_backup
 from ._blob_store import BlobStore
@@ -63,6 +63,8 @@ async def open_store(
 
 
 async def _open_blobs(blobs: str | BlobStore | None) -> BlobStore | None:
+    if blobs is not None and not isinstance(blobs, str):
+        check_member('blobs', blobs, 'put', 'BlobStore', 'Or pass a URL: for a directory, `path.as_uri()`.')
     if not isinstance(blobs, str):
         return blobs
     object_storage = await asyncio.to_thread(importlib.import_module, f'{__package__}.object_storage')

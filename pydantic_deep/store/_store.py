@@ -12,11 +12,21 @@ from contextlib import aclosing
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from types import NoneType
+from typing import TYPE_CHECKING, Final, TypeVar, get_args
 
 from anyio.abc import AsyncResource
 
-from pydantic_deep._checks import check_key, check_keys, check_page, check_seconds
+from pydantic_deep._checks import (
+    check_choice,
+    check_choices,
+    check_key,
+    check_keys,
+    check_name_list,
+    check_object,
+    check_page,
+    check_seconds,
+)
 from pydantic_deep._spans import VERSION_ID, open_span
 
 from ._asset_blobs import MAX_STREAM_BYTES, AssetBlobs
@@ -60,7 +70,9 @@ from .records import (
     RunRecord,
     RunState,
     VersionFilter,
+    VersionKind,
     VersionRecord,
+    VersionState,
     WorkspaceRecord,
     now,
 )
@@ -253,7 +265,7 @@ class SqlStore(AsyncResource):
         """Return runs, newest first."""
         check_page(limit=limit)
         check_keys(conversation_id=conversation_id, parent_run_id=parent_run_id)
-        check_texts(states or ())
+        check_choices('states', states, get_args(RunState))
         if conversation_id is None:
             await self._check_counts('run')
         return await self._engine.read(partial(_runs.runs, conversation_id, parent_run_id, states, limit))
@@ -328,8 +340,7 @@ class SqlStore(AsyncResource):
 
     async def calls(self, run_ids: Sequence[str]) -> list[CallRecord]:
         """Return the tool calls of runs, in the order in which they started."""
-        for run_id in run_ids:
-            check_key('run_ids', run_id)
+        check_name_list('run_ids', run_ids, check_key)
         return await self._engine.read(partial(_runs.calls, run_ids))
 
     async def delegations(
@@ -351,7 +362,8 @@ class SqlStore(AsyncResource):
         """Return approvals, oldest first."""
         check_page(limit=limit)
         check_keys(version_id=version_id, agent_name=agent_name)
-        check_texts((status,))
+        if status is not None:
+            check_choice('status', status, get_args(ApprovalStatus))
         await self._check_counts('approval')
         return await self._engine.read(partial(_runs.approvals, status, version_id, agent_name, limit, self._clock()))
 
@@ -625,9 +637,13 @@ def _check_filter(filter: VersionFilter) -> None:
         name=filter.name, exact_name=filter.exact_name, agent_name=filter.agent_name, model=filter.model,
         conversation_id=filter.conversation_id, run_id=filter.run_id,
     )  # fmt: skip
-    check_texts(
-        [*(filter.metadata or ()), *(filter.metadata_keys or ()), *(filter.kinds or ()), *(filter.states or ())]
-    )
+    check_object('metadata', filter.metadata, (Mapping, NoneType), "For example, `{'project': 'a'}`.")
+    check_choices('kinds', filter.kinds, get_args(VersionKind))
+    check_choices('states', filter.states, get_args(VersionState))
+    check_name_list('metadata_keys', filter.metadata_keys, check_key)
+    for key, value in (filter.metadata or {}).items():
+        check_key('metadata', key)
+        check_object(f'metadata[{key!r}]', value, (str, int, float, NoneType), 'Only such values can be compared.')
 
 
 def _parents_first(runs: Sequence[RunRecord]) -> list[RunRecord]:

@@ -12,6 +12,7 @@ from pydantic_ai.capabilities import AbstractCapability, AgentNode
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 
+from pydantic_deep._checks import check_flags, check_functions
 from pydantic_deep._messages.deferred_metadata import Preview
 
 from ._catalogue import GENERAL, GENERAL_DESCRIPTION, WITHOUT_CHOICE, render_catalogue
@@ -58,6 +59,8 @@ class Subagents(AbstractCapability[object]):
     _is_available: bool = field(default=True, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        check_functions(build=self.build)
+        check_flags(general_purpose=self.general_purpose)
         problem = list_problem(self.subagents)
         if problem is not None:
             raise TypeError(problem)

@@ -17,6 +17,7 @@ from pydantic_ai.messages import CompactionPart, ModelMessage, ModelRequest, Mod
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.usage import RequestUsage, RunUsage
 
+from pydantic_deep._checks import check_member
 from pydantic_deep._messages.summary_metadata import (
     SummaryMetadata,
     find_summary,
@@ -135,6 +136,7 @@ class Summarization(AbstractCapability[object]):
                 f"`summarizer` is {self.summarizer!r}. Pass a model, its name, `'provider'`, an async function, or remove "
                 'it.'
             )
+        check_member('counter', self.counter, '__call__', 'TokenCounter', 'For example, `count_tokens_approximately`.')
         if not isinstance(cast('object', self.timeout_seconds), int | float) or not self.timeout_seconds > 0:
             raise ValueError(f'`timeout_seconds` is {self.timeout_seconds!r}. Pass a number above 0.')
 

@@ -126,7 +126,8 @@ async def write_summary(
     elif isinstance(summarizer, Model):
         await _ask_with_transcript(_served(ctx, cast('Model[Any]', summarizer)), replaced, written)
     else:
-        written.text = (await summarizer(replaced)).strip()
+        summary = cast('Callable[[Sequence[ModelMessage]], Awaitable[str] | str]', summarizer)(replaced)
+        written.text = (summary if isinstance(summary, str) else await summary).strip()  # it may lack `async`
         if not written.text:
             raise NoSummaryError('The function returned an empty text.')
 

@@ -11,7 +11,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import UsageLimits
 from typing_extensions import Unpack
 
-from pydantic_deep._checks import check_name
+from pydantic_deep._checks import LOAD_VERSION, check_name, check_object
 from pydantic_deep.approvals import Decision
 from pydantic_deep.store import BranchRecord, Commit, HeadMove
 from pydantic_deep_backends import BackendProtocol
@@ -90,6 +90,7 @@ class VersionedConversation(Generic[DepsT, OutputT]):
             ValueError: The version belongs to another conversation.
             VersionConflictError: The head was moved in the meantime.
         """
+        check_object('version', version, AgentVersion, LOAD_VERSION)
         if version.conversation_id != self.id:
             raise ValueError(f'The version {version.id} belongs to the conversation {version.conversation_id!r}.')
         conversation = await self._session.store.conversation(self.id)

@@ -15,7 +15,9 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_core import from_json
 from typing_extensions import TypeVar
 
+from pydantic_deep._checks import check_object
 from pydantic_deep.deps import is_deps_type
+from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.store import Store, VersionRecord
 from pydantic_deep_backends import Tree
 
@@ -57,11 +59,27 @@ class Session(Generic[DepsT, OutputT]):
         return self.agent.name or 'agent'
 
     def make_deps(self) -> object:
-        """Create the deps of a run."""
-        if self._make_deps is not None:
-            return self._make_deps()
+        """Create the deps of a run.
+
+        Raises:
+            ValidationError: `make_deps` returns another object, such as a coroutine.
+            DeepAgentError: `deps_type` requires arguments, and there is no `make_deps`.
+        """
         deps_type = self.agent.deps_type
-        return deps_type() if is_deps_type(deps_type) else None
+        if self._make_deps is not None:
+            deps: object = self._make_deps()
+            if deps is not None and is_deps_type(deps_type):
+                check_object('make_deps', deps, deps_type, 'Return an object of it, without `async`.')
+            return deps
+        if not is_deps_type(deps_type):
+            return None
+        try:
+            return deps_type()
+        except TypeError as error:
+            name = deps_type.__name__
+            raise DeepAgentError(
+                f'{name}() cannot create deps: {error}. Pass `make_deps=lambda: {name}(…)` to `VersionedAgent`.'
+            ) from error
 
     async def history(self, record: VersionRecord) -> tuple[list[ModelMessage], list[str]]:
         """Return the messages of a version and their ids. The lists are cached and shared: do not change them."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from types import NoneType
 from typing import cast
 
 from pydantic_ai.settings import ModelSettings
 from pydantic_core import PydanticSerializationError, to_json
 
-from pydantic_deep._checks import check_numbers, check_text
+from pydantic_deep._checks import check_numbers, check_object, check_text
 
 from .errors import ValidationError
 
@@ -121,6 +122,7 @@ def dump_metadata(metadata: Mapping[str, object] | None) -> str:
     Raises:
         ValidationError: The metadata is not JSON.
     """
+    check_object('metadata', metadata, (Mapping, NoneType), "For example, `{'project': 'a'}`.")
     try:
         text = json.dumps(dict(metadata or {}), sort_keys=True, allow_nan=False)
         json.dumps(json.loads(text), ensure_ascii=False).encode()  # raises for a lone surrogate

@@ -201,7 +201,7 @@ async def _opened(
         messages, ids = await session.history(base)
         run_deps = options.deps if options.deps is not None else session.make_deps()
         state = request.left_deps or base.deps
-        deps = await load_deps(session.store, state, run_deps, None if opened is None else opened.backend)
+        deps = await load_deps(session.store, state, run_deps, request.backend if opened is None else opened.backend)
         settings, model = load_settings(base.model_settings)
         backend = getattr(deps, 'backend', None) if opened is None else opened.backend
         began_with = request.attempt_of or (base.run_id if request.base.kind == 'pause' else None)

@@ -13,7 +13,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import UsageLimits
 from typing_extensions import Unpack
 
-from pydantic_deep._checks import check_names, check_object, check_prompt
+from pydantic_deep._checks import check_backend, check_messages, check_names, check_object, check_prompt
 from pydantic_deep.agent import literal_instructions
 from pydantic_deep.approvals import Decision
 from pydantic_deep.store import Commit, VersionFilter, VersionRecord, new_id, now
@@ -325,8 +325,10 @@ class AgentVersion(VersionContent[DepsT, OutputT]):
             moves_head: Whether to move the head of the conversation to the child, if it is at this version.
 
         Raises:
+            ValidationError: It is not a list of messages.
             VersionConflictError: The head was moved in the meantime. The child is stored.
         """
+        check_messages('messages', messages)
         child = await with_messages(self._session, self.record, messages, moves_head=moves_head)
         return self if child is None else await load_handle(self._session, child, self.backend)
 
@@ -413,6 +415,8 @@ class AgentVersion(VersionContent[DepsT, OutputT]):
             WorkspaceBusyError: A run works in the directory.
             NoFilesError: The version has no files, or the target directory is unknown.
         """
+        if backend is not None:
+            check_backend('backend', backend)
         await checkout_version(self._session.trees, self.record, backend or self.backend, force=force)
 
 

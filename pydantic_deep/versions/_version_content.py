@@ -18,7 +18,7 @@ from pydantic_ai.models import Model
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RunUsage
 
-from pydantic_deep._checks import check_index, check_object
+from pydantic_deep._checks import LOAD_VERSION, check_index, check_model, check_object
 from pydantic_deep._messages.usage_json import load_usage
 from pydantic_deep.approvals import PendingApproval, pending_approvals
 from pydantic_deep.deps import Upload
@@ -348,7 +348,8 @@ class VersionContent(Generic[DepsT, OutputT]):
         Raises:
             ValueError: The version is not the end of a turn.
         """
+        check_model('model', model)
         return await replay(self._session, self.record, run_tools=run_tools, model=model)
 
     def _check_version(self, other: object) -> None:
-        check_object('other', other, type(self), 'Load a version by its id: `await versioned_agent.load(id)`.')
+        check_object('other', other, type(self), LOAD_VERSION)

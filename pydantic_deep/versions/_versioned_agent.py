@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
+from types import NoneType
 from typing import Generic
 
 from pydantic_ai import CancellationToken
@@ -16,6 +17,7 @@ from pydantic_ai.settings import ModelSettings
 
 from pydantic_deep._checks import (
     CREATE_AGENT,
+    check_backend,
     check_functions,
     check_name,
     check_names,
@@ -148,12 +150,15 @@ class VersionedAgent(Generic[DepsT, OutputT]):
             UnfinishedCheckoutError: A checkout into the directory was interrupted.
         """
         check_names(name=name, model=model, conversation_id=conversation_id)
+        if backend is not None:
+            check_backend('backend', backend)
         if deps is not None and is_deps_type(self.agent.deps_type):
             check_object('deps', deps, self.agent.deps_type, 'Pass an object of it.')
         id = conversation_id or new_id()
         if conversation_id is not None and await self.store.conversation(id) is not None:
             raise _taken(id)
         branch = first_branch(id)
+        is_made = backend is None and deps is None
         initial_deps = deps if deps is not None else self._session.make_deps()
         root = root_version(self.name, branch)._replace(
             name=name,
@@ -180,6 +185,8 @@ class VersionedAgent(Generic[DepsT, OutputT]):
                 nodes = {**dict(Tree().nodes()), **new.nodes}
                 described = with_omitted(describe_backend(backend), new.omitted)
                 root = root._replace(tree=new.tree, backend=described)
+            elif is_made:
+                backend = None  # every turn has that of the deps that `make_deps` returns for it
         commit = Commit(
             assets=assets,
             nodes=nodes,
@@ -211,6 +218,8 @@ class VersionedAgent(Generic[DepsT, OutputT]):
                 not created by `create_deep_agent`, the first request of the next turn warns instead.
         """
         check_name('id', id)
+        if backend is not None:
+            check_backend('backend', backend)
         return await load_current(self._session, id, backend)
 
     async def wrap(
@@ -302,6 +311,8 @@ class VersionedAgent(Generic[DepsT, OutputT]):
             backend: Its files, as for `load`.
         """
         check_name('id', id)
+        if backend is not None:
+            check_backend('backend', backend)
         return VersionedConversation(self._session, id, backend)
 
     async def thread(self, conversation_id: str) -> list[ModelMessage]:
@@ -447,6 +458,8 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         steps: bool,
     ) -> VersionFilter:
         check_names(name=name, model=model, conversation_id=conversation_id)
+        for field, time in (('since', since), ('until', until)):
+            check_object(field, time, (datetime, NoneType), 'For example, `datetime.now(UTC) - timedelta(days=1)`.')
         return VersionFilter(
             kinds=None if steps else VISIBLE_KINDS,
             agent_name=self.name,

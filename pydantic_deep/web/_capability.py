@@ -11,7 +11,7 @@ from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.toolsets import AbstractToolset
 
-from pydantic_deep._checks import check_flags, check_positive, check_strings
+from pydantic_deep._checks import check_flags, check_object, check_positive
 from pydantic_deep._pause_check import check_can_pause
 from pydantic_deep.extensions import Preview
 
@@ -123,9 +123,8 @@ class Web(AbstractCapability[object]):
         for module, is_used in (('markdownify', self.fetch), ('ddgs', self.search is True)):
             if is_used:
                 check_installed(module)
+        check_object('search', self.search, (bool, Tool), 'Pass True, False or a `Tool` that searches.')
         check_flags(asks=self.asks, fetch=self.fetch, private_addresses=self.private_addresses)
-        for name in ('allow', 'deny'):
-            check_strings(name, getattr(self, name))
         for name in ('max_chars', 'max_bytes', 'timeout_seconds'):
             check_positive(name, getattr(self, name))
         if not self.fetch and not self.search:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
+from pydantic_deep._checks import check_strings
+
 EVERY: Final = '*'
 """The entry of a list that matches every domain."""
 
@@ -83,7 +85,9 @@ def parse_domains(name: str, domains: Sequence[str]) -> tuple[str, ...]:
 
     Raises:
         ValueError: One of them is not a domain.
+        TypeError: They are not a list of strings.
     """
+    check_strings(name, domains)
     parsed = {domain: EVERY if domain == EVERY else normal(domain) for domain in domains}
     for domain, value in parsed.items():
         if value is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -16,8 +17,10 @@ from tests.server.conftest import Listen
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.parametrize('url', ['', 'localhost:8000', 'file:///tmp', '//localhost', 'http://', 'http://localhost:x'])
-async def test_url_without_the_scheme_of_http_is_refused(url: str):
+@pytest.mark.parametrize(
+    'url', ['', 'localhost:8000', 'file:///tmp', '//localhost', 'http://', 'http://localhost:x', '\ud83d', None]
+)
+async def test_url_without_the_scheme_of_http_is_refused(url: Any):
     """A URL that is not one of a server is refused when the client is created."""
     with pytest.raises(ValidationError, match=r'base_url: .* must be a URL that starts with `http://`'):
         Client(url, 'key')

@@ -216,7 +216,7 @@ async def test_lone_surrogate_in_a_result_is_escaped_in_the_history(
 
 
 def test_limit_below_the_preview_size_is_refused() -> None:
-    with pytest.raises(ValueError, match=r'`offload_chars` is 2999\. Use at least 3000, or `None`'):
+    with pytest.raises(ValueError, match=r'`offload_chars` is 2999\. Use a whole number, at least 3000, or `None`'):
         Filesystem(offload_chars=2_999)
 
 

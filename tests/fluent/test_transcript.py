@@ -345,6 +345,21 @@ def test_save_writes_to_a_pipe_without_replacing_it(tmp_path: Path) -> None:
     assert pipe.is_fifo()
 
 
+def test_transcript_is_loaded_from_bytes(messages: MessageList) -> None:
+    assert MessageList.load(json.dumps(messages.to_dict()).encode()) == MessageList.from_dict(messages.to_dict())
+
+
+@pytest.mark.parametrize('kind', [str, bytes, list, 'messages', None])
+def test_load_refuses_what_is_no_transcript_with_advice(messages: MessageList, kind: object) -> None:
+    """JSON of pydantic-ai was taken as the name of a file, and other types had no `read`."""
+    dumped = ModelMessagesTypeAdapter.dump_json([*messages])
+    sources: dict[object, Any] = {
+        str: dumped.decode(), bytes: dumped, list: json.loads(dumped), 'messages': [*messages], None: None,
+    }  # fmt: skip
+    with pytest.raises(TranscriptError, match=r'Create one from pydantic-ai messages with `MessageList\(messages\)`\.'):
+        MessageList.load(sources[kind])
+
+
 def test_load_refuses_paths_that_are_not_regular_files(tmp_path: Path) -> None:
     """Reading from a pipe may block forever, and a device may have no end."""
     os.mkfifo(tmp_path / 'pipe')

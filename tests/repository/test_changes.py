@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import anyio
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from pydantic_deep.repository import Change, Create, Delete, MemoryRepository, RowExistsError, Upsert
+from pydantic_deep.repository import Change, Create, Delete, InvalidRowError, MemoryRepository, RowExistsError, Upsert
 from pydantic_deep.repository._changes import net_changes, read_steps
 from pydantic_deep.repository._model import RowModel
 
@@ -61,6 +62,12 @@ async def check(changes: Sequence[Change[Item]]) -> None:
 @given(CHANGES)
 def test_changes_have_the_effect_of_the_same_changes_one_by_one(changes: list[Change[Item]]) -> None:
     anyio.run(check, changes)
+
+
+def test_row_is_no_change() -> None:
+    changes: Any = [Item(id='a')]
+    with pytest.raises(InvalidRowError, match=r'`Item` is no change\. Pass `Create`, `Upsert` and `Delete`\.'):
+        read_steps(MODEL, changes)
 
 
 def test_last_change_of_a_key_decides() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -45,6 +46,17 @@ def test_conditions_are_normalized_to_two_forms(where: Where, expected: object) 
 def test_prefix_must_be_text() -> None:
     with pytest.raises(InvalidQuestionError, match='a prefix is text, not 5'):
         MODEL.conditions({'name': Prefix(5)})  # pyright: ignore[reportArgumentType] - that is the point
+
+
+@pytest.mark.parametrize('wrong', ['name = 5', [('name', 'a')], len, 5])
+def test_arguments_of_other_types_are_refused(wrong: Any) -> None:
+    with pytest.raises(InvalidQuestionError, match="an invalid 'where': it is a mapping, such as"):
+        MODEL.question(wrong)
+    if not isinstance(wrong, str):
+        with pytest.raises(InvalidQuestionError, match="an invalid 'order_by': it is a field, such as"):
+            MODEL.question(None, order_by=wrong)
+        with pytest.raises(InvalidCursorError, match='is not a cursor of this query'):
+            MODEL.question(None, cursor=wrong)
 
 
 def test_equal_queries_have_equal_digests() -> None:

@@ -24,7 +24,7 @@ def test_defaults_are_for_local_use() -> None:
 
 
 def test_file_sets_fields(file: Path) -> None:
-    settings = load_settings(file)
+    settings = load_settings(str(file))
     assert (settings.port, settings.max_runs, settings.allowed_hosts) == (9000, 7, ('deep.example',))
 
 

@@ -199,6 +199,16 @@ async def test_summarizer_function_receives_the_messages(agent_of: Callable[...,
     assert texts(result.all_messages()) == 'The user asked first:\ngo\n\nRemember the door.'
 
 
+async def test_summarizer_function_may_lack_async(agent_of: Callable[..., Agent[Any, Any]]) -> None:
+    """No summary was written, and the removed messages were lost."""
+
+    def summarize(messages: Sequence[ModelMessage]) -> str:
+        return 'Remember the door.'
+
+    result = await agent_of(says('done'), summarization(summarize)).run('go')
+    assert texts(result.all_messages()) == 'The user asked first:\ngo\n\nRemember the door.'
+
+
 async def test_usage_of_summaries_counts_in_the_run(agent_of: Callable[..., Agent[Any, Any]]) -> None:
     usage = RequestUsage(input_tokens=100, output_tokens=10)
     model = says(SUMMARY, 'done', usage=usage)

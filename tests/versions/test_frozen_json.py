@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import json
+import pickle
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, cast
 
 import pytest
@@ -59,7 +63,8 @@ def spoil(value: Any, depth: int = 0) -> None:
         entries = cast('dict[Any, Any]', value)
         for item in entries.values():
             spoil(item, depth + 1)
-        entries['spoiled'] = True
+        with suppress(TypeError):
+            entries['spoiled'] = True
     elif isinstance(value, Mapping | tuple):
         inner = cast('Mapping[Any, Any] | tuple[Any, ...]', value)
         for item in inner.values() if isinstance(inner, Mapping) else inner:
@@ -90,7 +95,19 @@ async def test_metadata_are_read_only_at_every_level(make: MakeAgent):
         metadata['tags'] = 1
     with pytest.raises(TypeError):
         metadata['tags'][1]['y'] = 1
+    with pytest.raises(TypeError, match=r'A value of a version cannot change\. Change a copy: `dict\(value\)`\.'):
+        metadata.update(tags=1)
     assert metadata['tags'] == ('x', {'y': (1,)})
+
+
+async def test_metadata_can_be_dumped_copied_and_pickled(make: MakeAgent):
+    """`json.dumps` refused them, and so did `dataclasses.asdict` those of an approval in the inbox."""
+    metadata = (await whole(make)).metadata
+
+    assert json.dumps(metadata) == '{"tags": ["x", {"y": [1]}]}'
+    assert copy.deepcopy(metadata) == pickle.loads(pickle.dumps(metadata)) == metadata
+    with pytest.raises(TypeError):
+        cast('Any', copy.deepcopy(metadata))['tags'] = 1
 
 
 async def test_changing_returned_messages_does_not_change_the_version(make: MakeAgent):

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import pytest
 
+from pydantic_deep import DeepAgentDeps, DeepAgentError, StateBackend, VersionedAgent, create_deep_agent
+from pydantic_deep.errors import ValidationError
+from pydantic_deep.testing import ScriptedModel
 from tests.versions.conftest import MakeAgent, SpyStore
 
 pytestmark = pytest.mark.anyio
@@ -28,3 +34,31 @@ async def test_advancing_a_loaded_version_reads_its_messages_once(make: MakeAgen
     await later.advance('c')
 
     assert len([sql for sql in store.counting.reads if 'message' in sql and 'body' in sql]) == 1
+
+
+async def test_deps_that_need_arguments_need_make_deps(store: SpyStore):
+    @dataclass(kw_only=True)
+    class Tenant(DeepAgentDeps):
+        name: str
+
+    agent = create_deep_agent(ScriptedModel(), deps_type=Tenant)
+    with pytest.raises(DeepAgentError, match=r'Tenant\(\) cannot create deps: .* Pass `make_deps=lambda: Tenant\(…\)`'):
+        await VersionedAgent(agent, store).create()
+
+
+async def test_make_deps_returns_deps(store: SpyStore):
+    """A coroutine stored a conversation without files, whose turns failed."""
+
+    async def make_deps() -> DeepAgentDeps:
+        return DeepAgentDeps()
+
+    coroutine = make_deps()
+    made: Any
+    for made in (coroutine, StateBackend()):
+        agent = VersionedAgent(create_deep_agent(ScriptedModel()), store, make_deps=[made].pop)
+        with pytest.raises(
+            ValidationError, match=r'make_deps: it is of type .* Return an object of it, without `async`'
+        ):
+            await agent.create()
+    coroutine.close()
+    assert await store.conversations() == []

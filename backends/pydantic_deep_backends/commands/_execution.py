@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from subprocess import Popen
-from typing import Protocol
+from typing import Protocol, cast
 
 import anyio
 import anyio.to_thread
@@ -282,8 +282,10 @@ def check_timeout(timeout: float | None) -> float | None:
 
 
 def check_env(env: Mapping[str, str]) -> dict[str, str]:
-    """Return a copy of environment variables. Raises `ValueError` for an invalid name or value."""
+    """Return a copy of environment variables. Raises `TypeError` or `ValueError` for an invalid name or value."""
     for name, value in env.items():
+        if not isinstance(cast('object', value), str):
+            raise TypeError(f'The variable {name!r} is {value!r}. Pass a string.')
         if not name or '=' in name or '\0' in f'{name}{value}':
             raise ValueError(f'The variable {name!r} cannot be set: its name contains `=`, or its name or value a NUL.')
     return {**env}

@@ -24,6 +24,7 @@ from typing import cast
 
 import anyio
 
+from pydantic_deep_backends._checks import check_flags
 from pydantic_deep_backends._fetch import contents_of, fetch_contents, files_to_write
 from pydantic_deep_backends._scan_budget import check_size, scan_budget
 from pydantic_deep_backends._threads import check_cancelled, run_to_completion
@@ -105,11 +106,11 @@ class LocalBackend(LocalFiles):
         runner: CommandRunner | None = None,
     ) -> None:
         check_platform()
-        for name, flag in (('allow_commands', allow_commands), ('allow_hard_links', allow_hard_links)):
-            if not isinstance(cast('object', flag), bool):
-                raise TypeError(f'`{name}` is {flag!r}. Pass True or False.')
-        if not os.fspath(root):
-            raise ValueError("`root` is ''. Pass a directory; '.' is the current one.")
+        check_flags(allow_commands=allow_commands, allow_hard_links=allow_hard_links)
+        if not isinstance(cast('object', root), str | os.PathLike) or not os.fspath(root):
+            raise ValueError(f"`root` is {root!r}. Pass a directory; '.' is the current one.")
+        if runner is not None and not callable(cast('object', runner)):
+            raise TypeError(f'`runner` is {runner!r}. Pass an async function, as `CommandRunner` describes it.')
         allow_commands = allow_commands or runner is not None
         super().__init__(root, allow_commands=allow_commands, allow_hard_links=allow_hard_links)
         self._runner = runner

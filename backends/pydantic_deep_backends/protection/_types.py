@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol, cast, runtime_checkable
 
+from pydantic_deep_backends._checks import check_names
+
 from ._patterns import compile_patterns
 
 PROTECTED_FILES: Final[tuple[str, ...]] = (
@@ -74,11 +76,10 @@ def check_patterns(patterns: Sequence[str]) -> tuple[str, ...]:
     """Return validated patterns as a tuple.
 
     Raises:
-        TypeError: The patterns are a single string.
+        TypeError: The patterns are a single string, or no list of strings.
         ValueError: A pattern is invalid.
     """
-    if isinstance(patterns, str):
-        raise TypeError(f'`protected` is the string {patterns!r}. Pass a list: `[{patterns!r}]`.')
+    check_names('protected', patterns)
     checked = tuple(patterns)
     compile_patterns(checked)
     return checked

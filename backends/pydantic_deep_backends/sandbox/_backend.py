@@ -15,7 +15,9 @@ import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import cast
 
+from pydantic_deep_backends._checks import check_flags, check_names
 from pydantic_deep_backends._threads import run_to_completion
 from pydantic_deep_backends.commands._execution import (
     Execution,
@@ -126,9 +128,16 @@ class SandboxBackend(LocalBackend):
         allow_hard_links: bool = False,
     ) -> None:
         super().__init__(root, protected=protected, allow_hard_links=allow_hard_links)
+        check_flags(network=network)
+        if not isinstance(env, Mapping):
+            check_names('env', env)
+        if not isinstance(cast('object', read_only), Mapping | None):
+            raise TypeError(f"`read_only` is {read_only!r}. Pass a mapping: `{{'/data': '/srv/data'}}`.")
+        if not isinstance(cast('object', limits), SandboxLimits | None):
+            raise TypeError(f'`limits` is {limits!r}. Pass `SandboxLimits(…)`.')
         self._bwrap = None if bwrap is None else os.fspath(bwrap)
         self._network = network
-        self._env = check_env(env) if isinstance(env, Mapping) else _names(env)
+        self._env = check_env(env) if isinstance(env, Mapping) else tuple(env)
         self._read_only = tuple(sorted(_mount(path, host) for path, host in (read_only or {}).items()))
         self._limits = limits or SandboxLimits()
         self._tested_plan: SandboxPlan | None = None
@@ -283,12 +292,6 @@ class SandboxBackend(LocalBackend):
 
     def _mount_parts(self) -> Components:
         return path_parts(WORKSPACE)
-
-
-def _names(env: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(env, str):
-        raise TypeError(f'`env` is the string {env!r}. Pass a list of names, or a mapping.')
-    return tuple(env)
 
 
 def _mount(path: str, host: str | os.PathLike[str]) -> tuple[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 _MIB = 1024 * 1024
+_MAX = 2**63 - 1  # of the kernel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -12,7 +13,7 @@ class SandboxLimits:
     """Resource limits of a command in a sandbox. Each number is positive.
 
     Raises:
-        ValueError: A number is not positive, or not finite.
+        ValueError: A number is not positive, not finite, or a fraction where its type is `int`.
     """
 
     timeout_seconds: float = 600.0
@@ -44,8 +45,9 @@ class SandboxLimits:
     def __post_init__(self) -> None:
         for field in fields(self):
             value: object = getattr(self, field.name)
-            if not isinstance(value, int | float) or not 0 < value < float('inf'):
-                raise ValueError(f'`{field.name}` is {value!r}. Pass a positive, finite number.')
+            kind, name = (int, 'whole') if isinstance(field.default, int) else (int | float, 'finite')
+            if isinstance(value, bool) or not isinstance(value, kind) or not 0 < value <= _MAX:
+                raise ValueError(f'`{field.name}` is {value!r}. Pass a positive, {name} number.')
 
     def of_process(self) -> dict[int, int]:
         """Return the limits per process, keyed by the kernel's resource number."""

@@ -18,7 +18,7 @@ pytestmark = [
 
 @pytest.mark.parametrize('value', [0, -1, float('inf'), float('nan'), '1'], ids=ascii)
 def test_limits_must_be_positive_and_finite(value: int) -> None:
-    with pytest.raises(ValueError, match=r'`processes` is .* Pass a positive, finite number'):
+    with pytest.raises(ValueError, match=r'`processes` is .* Pass a positive, whole number'):
         SandboxLimits(processes=value)
 
 

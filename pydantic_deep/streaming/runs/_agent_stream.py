@@ -15,7 +15,15 @@ from pydantic_ai.messages import ModelMessage, UserContent
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RunUsage, UsageLimits
 
-from pydantic_deep._checks import CREATE_AGENT, LIMIT_USAGE, check_names, check_numbers, check_object, check_prompt
+from pydantic_deep._checks import (
+    CREATE_AGENT,
+    LIMIT_USAGE,
+    check_messages,
+    check_names,
+    check_numbers,
+    check_object,
+    check_prompt,
+)
 from pydantic_deep._session_id import session_scope
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.streaming._events import RetriedEvent, StreamEvent, TextEvent, ToolCallEvent
@@ -90,6 +98,15 @@ def stream_agent(
     check_object('agent', agent, AbstractAgent, CREATE_AGENT)
     if prompt is not None:
         check_prompt('prompt', prompt)
+    if message_history is not None:
+        check_messages('message_history', message_history)
+    if deferred_tool_results is not None:
+        check_object(
+            'deferred_tool_results',
+            deferred_tool_results,
+            DeferredToolResults,
+            'Pass the result of `answer_approvals`.',
+        )
     if model_settings is not None:
         check_numbers(model_settings)
     if usage_limits is not None:

@@ -17,6 +17,7 @@ from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.toolsets import AbstractToolset, ExternalToolset, ToolsetTool, WrapperToolset
 
+from pydantic_deep._checks import check_list, check_name_list
 from pydantic_deep.errors import TurnOptionError
 from pydantic_deep.versions.errors import ValidationError
 
@@ -69,6 +70,8 @@ def check_external_tools(tools: Sequence[ToolDefinition], choice: Sequence[str])
     Raises:
         ValidationError: Two tools have the same name, the choice names an unknown tool, or a tool is not JSON.
     """
+    check_list('external_tools', tools, ToolDefinition, 'Pass a list of `ToolDefinition`.')
+    check_name_list('tool_choice', choice)
     names = [tool.name for tool in tools]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:

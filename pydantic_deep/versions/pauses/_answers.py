@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from types import NoneType
 from typing import Any, cast
 
 from pydantic_ai import DeferredToolRequests, DeferredToolResults
 
+from pydantic_deep._checks import check_object
 from pydantic_deep._spans import VERSION_ID, open_span
 from pydantic_deep.approvals import Approve, Deny, Edit, Respond, answer_approvals, check_decisions
 from pydantic_deep.approvals import Decision as Answer
@@ -85,7 +87,12 @@ def answers_of(approvals: list[ApprovalRecord]) -> dict[str, Answer]:
 
 
 def encode_decision(approval: ApprovalRecord, answer: Answer, *, by: str | None, reason: str | None) -> Decision:
-    """Encode an answer for the store."""
+    """Encode an answer for the store.
+
+    Raises:
+        ValidationError: The reason is not a text.
+    """
+    check_object('reason', reason, (str, NoneType), 'Pass a text.')
     match answer:
         case Approve():
             status, decision = 'approved', {}

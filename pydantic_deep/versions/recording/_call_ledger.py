@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, cast
 
 from pydantic_ai import RunContext, ToolDefinition, ToolReturn
@@ -53,6 +54,7 @@ from ._ledger import (
     is_delegation,
     parts_of,
     replay_result,
+    run_storable,
     writes_of,
 )
 from ._recorded_run import RecordedRun
@@ -267,7 +269,7 @@ class CallLedger:
         """Run a started call, and record how it ends unless it returns a result."""
         token = CALLER.set(caller)
         try:
-            return await handler(args)
+            return await run_storable(partial(handler, args))
         except (ApprovalRequired, CallDeferred) as asked:
             deferred = caller.call._replace(status='deferred'), writes
             if has_begun(asked.metadata):  # until the pause is stored, a crash leaves a call that may have run

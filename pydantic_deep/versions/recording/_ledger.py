@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable, Callable
 from typing import Literal, TypeAlias, cast
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 from pydantic_ai import ToolReturn
-from pydantic_ai.exceptions import ModelRetry, ToolFailed, ToolFailedError, ToolRetryError
+from pydantic_ai.exceptions import (
+    ApprovalRequired,
+    CallDeferred,
+    ModelRetry,
+    ToolFailed,
+    ToolFailedError,
+    ToolRetryError,
+)
 from pydantic_ai.messages import (
     ModelMessagesTypeAdapter,
     ModelRequest,
@@ -75,6 +83,29 @@ def encode_result(tool_name: str, tool_call_id: str, result: object) -> str:
     parts = parts_of(tool_name, tool_call_id, cast('object', result))
     message = dump_message(ModelRequest(parts=parts)).decode()
     return f'{{"returned":{message},"tools":{json.dumps(tools)}}}'
+
+
+async def run_storable(execute: Callable[[], Awaitable[object]]) -> object:
+    """Run a call, and return its result or raise its exception.
+
+    Raises:
+        ToolFailed: JSON cannot represent the metadata of the result or of the deferral, so no version could have it.
+    """
+    try:
+        result: object = await execute()
+    except (ApprovalRequired, CallDeferred) as asked:
+        _check_metadata(asked.metadata)
+        raise
+    if isinstance(result, ToolReturn):
+        _check_metadata(result.metadata)
+    return cast('object', result)
+
+
+def _check_metadata(metadata: object) -> None:
+    try:
+        dump_message(ModelRequest(parts=[ToolReturnPart('', '', tool_call_id='', metadata=metadata)]))
+    except (ValueError, RecursionError) as error:
+        raise ToolFailed(f'JSON cannot represent the metadata of this call, so it cannot be stored. {error}') from error
 
 
 def with_deps(result: str, digest: str) -> str:

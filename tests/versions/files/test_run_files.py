@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from pydantic_ai import RunContext
@@ -127,6 +128,28 @@ async def test_unversioned_files_emit_a_warning(make: MakeAgent, tmp_path: Path)
         root = await make('one').create(backend=LocalWorkspaceBackend(tmp_path))
 
     assert root.tree is None
+
+
+@pytest.mark.parametrize('how', ['backend', 'deps', 'conversation', 'make_deps'])
+async def test_turns_work_on_files_that_are_not_versioned(make: MakeAgent, tmp_path: Path, how: str):
+    """They worked on an empty backend in memory, and what they wrote was lost."""
+    files = LocalWorkspaceBackend(tmp_path)
+    step = call('write_file', path=str(tmp_path / 'a.txt'), content='a')
+
+    def made() -> DeepAgentDeps:
+        return DeepAgentDeps(backend=files)
+
+    agent = make(step, 'done', make_deps=made if how == 'make_deps' else None)
+    given = {'deps': {'deps': made()}, 'make_deps': {}}.get(how, {'backend': files})
+    with pytest.warns(UnversionedFilesWarning):
+        root = await agent.create(**cast('Any', given))
+    if how == 'conversation':
+        await agent.conversation(root.conversation_id, backend=files).advance('go')
+    else:
+        await root.advance('go')
+
+    assert (tmp_path / 'a.txt').read_text() == 'a'
+    assert root.backend is (None if how == 'make_deps' else files)
 
 
 async def test_unversioned_backend_is_refused_for_versioned_files(make: MakeAgent, tmp_path: Path):

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import pytest
-from pydantic_ai import ModelRetry
-from pydantic_ai.exceptions import ToolFailed
+from pydantic_ai import ModelRetry, RunContext, ToolReturn
+from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ToolFailed
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
 
 from pydantic_deep import ToolFailures
@@ -41,6 +41,30 @@ async def test_failing_tool_is_a_result_for_the_model(make: MakeAgent, store: Sp
     assert 'KeyError' in returned.model_response_str()
     [entry] = await store.calls([turn.run_id or ''])
     assert (entry.status, entry.error) == ('failed', 'KeyError')
+
+
+async def test_metadata_that_json_cannot_represent_fails_the_call(make: MakeAgent, store: SpyStore):
+    """000-12: The call has run, and its result is failed; the error ended the run and named neither call nor metadata."""
+
+    def plot() -> ToolReturn:
+        return ToolReturn('A plot.', metadata={'figure': object()})
+
+    def pay(ctx: RunContext[object]) -> str:
+        raise ApprovalRequired(metadata={'account': object()})
+
+    def order() -> str:
+        raise CallDeferred(metadata={'job': object()})
+
+    calls = [call('plot'), call('pay'), call('order')]
+    agent = make(calls, 'I saw it', tools=[plot, pay, order])
+    turn = await (await agent.create()).advance('go')
+
+    assert (turn.kind, turn.output) == ('turn', 'I saw it')
+    for returned in returns(await turn.messages()):
+        assert returned.outcome == 'failed'
+        assert 'JSON cannot represent the metadata of this call' in returned.model_response_str()
+    entries = await store.calls([turn.run_id or ''])
+    assert [(entry.status, entry.error) for entry in entries] == [('failed', 'PydanticSerializationError')] * 3
 
 
 async def test_tool_can_ask_the_model_to_retry(make: MakeAgent, store: SpyStore):
