@@ -6,10 +6,8 @@ import itertools
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
 
 import anyio
-import asyncpg
 import pytest
 
 from pydantic_deep import open_store
@@ -28,6 +26,8 @@ from pydantic_deep.store import (
     now,
 )
 from pydantic_deep.store._samples import Dialogue, sample_run
+from pydantic_deep.store.engine import Value
+from pydantic_deep.store.postgres._driver import connect
 from tests.store.conftest import Ask
 
 pytestmark = pytest.mark.anyio
@@ -370,18 +370,23 @@ async def test_only_the_runs_of_a_worker_report(store: SqlStore, other: SqlStore
 async def test_events_are_appended_without_a_flush(ask_durable_postgres: Ask) -> None:
     """Events are for clients that read along, so a run does not wait until they are on disk."""
     url = ask_durable_postgres('database')
-    server: Any = await asyncpg.connect(url)
+    server = await connect(url)
+
+    async def is_flushed(place: Value) -> Value:
+        ((is_flushed,),) = await server.fetch('SELECT pg_current_wal_flush_lsn() >= $1', place)
+        return is_flushed
+
     async with open_store(url) as store:
         (run,) = await add(store.queue, new_id())
         claim = await claimed(store.queue, run)
         await server.execute("ALTER SYSTEM SET wal_writer_delay = '10s'")
         await server.execute('SELECT pg_reload_conf()')
         assert await store.queue.append(claim, 0, [b'one'])
-        assert await server.fetchval('SELECT pg_current_wal_insert_lsn() > pg_current_wal_flush_lsn()')
-        end = await server.fetchval('SELECT pg_current_wal_insert_lsn()')
+        ((end,),) = await server.fetch('SELECT pg_current_wal_insert_lsn()')
+        assert not await is_flushed(end)
         await store.queue.beat()
-        assert await server.fetchval('SELECT pg_current_wal_flush_lsn() >= $1', end)
-    await server.close()
+        assert await is_flushed(end)
+    await server.close(timeout=5)
 
 
 async def test_log_has_its_entries_in_order(store: SqlStore, other: SqlStore) -> None:
