@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Any
 
 _MIB = 1024 * 1024
 _MAX = 2**63 - 1  # of the kernel
@@ -44,7 +45,7 @@ class SandboxLimits:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            value: object = getattr(self, field.name)
+            value: Any = getattr(self, field.name)
             kind, name = (int, 'whole') if isinstance(field.default, int) else (int | float, 'finite')
             if isinstance(value, bool) or not isinstance(value, kind) or not 0 < value <= _MAX:
                 raise ValueError(f'`{field.name}` is {value!r}. Pass a positive, {name} number.')
