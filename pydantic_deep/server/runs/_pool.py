@@ -86,6 +86,8 @@ class RunPool:
             mirrors.on_end = self._keep
         self.is_recovering = False
         """Whether suspended runs of crashed processes are being resumed: see `_lifespan.recover`."""
+        self.takes_over: Callable[[RunRecord], bool] = lambda run: False
+        """Returns whether the worker of this process is about to continue a run of a crashed process."""
         self.resuming: dict[str, str | None] = {}
         """Suspended runs that are being resumed on request, with the key of each request."""
         self._resumed: dict[str, CancellationToken] = {}
