@@ -74,8 +74,6 @@ class StoredRun:
             return suspended_event()
         if self.last.error is None:
             return None
-        if self.last.state == 'interrupted':
-            return ErrorEvent(kind='cancelled', message='The run was cancelled. Completed work is preserved.')
         return load_failure(self.last.error)
 
 

@@ -352,7 +352,7 @@ async def test_running_task_is_cancelled(connect: Connect, gate: Gate) -> None:
         await gate.reached.wait()
         assert (await client.cancel_task(CancelTaskRequest(id=task.id))).status.state == CANCELED
         [part] = (await get(client, task.id)).status.message.parts
-        assert part.text == 'The agent run was cancelled.'
+        assert part.text == 'The run was cancelled. Completed work is preserved.'
 
 
 async def test_ended_and_paused_tasks_cannot_be_cancelled(connect: Connect) -> None:
