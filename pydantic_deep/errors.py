@@ -56,6 +56,7 @@ DeepAgentError
 │       ├── BranchExistsError       (ValueError) a branch with this name exists
 │       ├── RunTakenOverError       another process has taken over the run
 │       ├── QueueLimitError         too many runs of the queue have not ended
+│       ├── VersionBusyError        another run of the queue has started from the version
 │       ├── UnfinishedCheckoutError  a checkout into the directory was interrupted
 │       └── QueryError              (ValueError) a query is not read-only, or fails
 │           ├── QueryBusyError          too many queries ran for the whole waiting time

@@ -28,6 +28,7 @@ async def submit(
     session_id: str | None = None,
     max_active: int | None = None,
     max_of_key: int | None = None,
+    exclusive: bool = False,
 ) -> QueuedRunRecord:
     """Queue a turn and return its record; its `run_id` is the id of the run. The queue is in the store.
 
@@ -52,6 +53,7 @@ async def submit(
         session_id: Your own session id, which the run passes on to tools.
         max_active: The maximum number of runs of the store that have not ended, of all processes.
         max_of_key: The maximum number of those of `key_id`.
+        exclusive: Whether to refuse a turn from a version while another queued turn from it is active.
 
     Raises:
         ValidationError: An option is invalid, or another process cannot have it, such as `deps`.
@@ -60,6 +62,7 @@ async def submit(
         NothingPendingError: The options contain no prompt, and nothing is pending.
         ApprovalAnsweredError: An approval is already answered.
         QueueLimitError: A maximum is reached.
+        VersionBusyError: The turn is `exclusive`, and another one from the version is active.
         ValueError: The id of the run is in use.
     """
     check_names(account=account, key_id=key_id, session_id=session_id)
@@ -92,7 +95,7 @@ async def submit(
         options=json.dumps(document),
         submitted_at=now(),
     )
-    await store.queue.add(run, max_active=max_active, max_of_key=max_of_key)
+    await store.queue.add(run, max_active=max_active, max_of_key=max_of_key, exclusive=exclusive)
     if dispatcher is not None:
         await _deliver(run, dispatcher)
     return run

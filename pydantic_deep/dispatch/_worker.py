@@ -200,6 +200,11 @@ class Worker:
         """The number of runs that the worker executes now."""
         return len(self._active)
 
+    def takes_over(self, run: RunRecord) -> bool:
+        """Return whether the worker continues a run once its process is known to have crashed: not after it has failed to."""
+        is_ours = run.owner != self._store.owner and run.agent_name in self._agents
+        return is_ours and run.id not in self._retries
+
     def stop(self) -> None:
         """Take no more runs, and end `run` when the running ones have ended or were given back."""
         self._stopping.set()

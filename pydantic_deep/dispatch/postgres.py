@@ -59,6 +59,9 @@ _POLL_SECONDS: Final = 10.0
 
 _RECONNECT_SECONDS: Final = 1.0
 
+_REPORT_SECONDS: Final = 60.0
+"""Interval at which an outage of the database is logged."""
+
 _MAX_DELAY: Final = timedelta(minutes=5)
 """Maximum delay before a run is delivered again whose `execute` raised. The first delay is a second, and they double."""
 
@@ -213,11 +216,15 @@ class _Worker:
         self._wake = anyio.Event()
 
     async def work(self) -> None:
+        next_report: float | None = None
         async with anyio.create_task_group() as group:
             group.start_soon(self._maintain)
             while True:
                 try:
                     async with self._listen(lambda: self._wake.set()) as connection:
+                        if next_report is not None:
+                            _LOGGER.warning('The worker has its queue again.')
+                            next_report = None
                         while not connection.is_closed():
                             self._wake = anyio.Event()
                             while (job := await self._next()) is not None:
@@ -226,7 +233,9 @@ class _Worker:
                             with anyio.move_on_after(min(_POLL_SECONDS, self._heartbeat.total_seconds() / 2)):
                                 await self._wake.wait()
                 except _DOWN as error:
-                    _LOGGER.warning('The worker waits for its queue: %s', _sentence(error))
+                    if next_report is None or anyio.current_time() >= next_report:
+                        _LOGGER.warning('The worker waits for its queue: %s', _sentence(error))
+                        next_report = anyio.current_time() + _REPORT_SECONDS
                     await anyio.sleep(_RECONNECT_SECONDS)
 
     async def _next(self) -> Job | None:

@@ -151,6 +151,7 @@ async def open_state(
                 retention_seconds=settings.log_retention_seconds,
                 on_event=TakeoverAudit(audit, store, runs.tasks),
             )
+            runs.takes_over = worker.takes_over
             await stack.enter_async_context(_running(worker))
         yield state
 

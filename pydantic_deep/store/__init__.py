@@ -28,6 +28,7 @@ from .errors import (
     StoreUnavailableError,
     UnfinishedCheckoutError,
     UnknownCommitError,
+    VersionBusyError,
     VersionConflictError,
     VersionNotFoundError,
 )
@@ -128,6 +129,7 @@ __all__ = (
     'SupportsStreams',
     'UnfinishedCheckoutError',
     'UnknownCommitError',
+    'VersionBusyError',
     'VersionChanges',
     'VersionConflictError',
     'VersionFilter',

@@ -42,20 +42,29 @@ class RunQueue:
         """The name of this process, for people: `host:pid`."""
         return f'{socket.gethostname()}:{os.getpid()}'
 
-    async def add(self, run: QueuedRunRecord, *, max_active: int | None = None, max_of_key: int | None = None) -> None:
+    async def add(
+        self,
+        run: QueuedRunRecord,
+        *,
+        max_active: int | None = None,
+        max_of_key: int | None = None,
+        exclusive: bool = False,
+    ) -> None:
         """Add a run.
 
         Args:
             run: The run, in state `queued`.
             max_active: The maximum number of runs of the store that have not ended.
             max_of_key: The maximum number of those of the same key.
+            exclusive: Whether to refuse the run while another one of the queue that starts from its version is active.
 
         Raises:
             QueueLimitError: A maximum is reached.
+            VersionBusyError: The run is `exclusive`, and another one is active.
             ValueError: The queue has a run of this id.
         """
         check_texts((run.agent_name, run.account, run.key_id, run.options))
-        reached = await self._engine.write(partial(_queue.add, run, max_active, max_of_key))
+        reached = await self._engine.write(partial(_queue.add, run, max_active, max_of_key, exclusive=exclusive))
         if reached is not None:
             raise QueueLimitError(*reached)
 

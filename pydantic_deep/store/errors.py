@@ -242,3 +242,15 @@ class QueueLimitError(StoreError):
         self.is_of_key = is_of_key
         of = 'of this key' if is_of_key else 'of this store'
         super().__init__(f'{count} runs {of} are already active. Wait until one has ended, or cancel one.')
+
+
+class VersionBusyError(StoreError):
+    """Another run of the queue has started from the version, and is active.
+
+    Attributes:
+        run_id: The other run.
+    """
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        super().__init__(f'The run {run_id} is active. Wait for it, cancel it, or start from another version.')

@@ -141,7 +141,7 @@ def _status_of(error: ModelAPIError) -> int:
 
 
 def _message_of(error: BaseException) -> str:
-    if isinstance(error, asyncio.CancelledError):
+    if _kind_of(error)[0] == 'cancelled':
         return 'The run was cancelled. Completed work is preserved.'
     if not isinstance(error, EXPECTED_ERRORS):
         return _unexpected(type(error).__name__)

@@ -16,6 +16,7 @@ import anyio
 import asyncpg
 import pytest
 
+from pydantic_deep.dispatch import postgres
 from pydantic_deep.dispatch._open import open_dispatcher
 from pydantic_deep.dispatch._protocol import Dispatcher
 from pydantic_deep.dispatch.conformance import DispatcherSuite, EngineSwitch, FakeExecution, OpenDispatcher
@@ -192,6 +193,26 @@ async def test_worker_that_lost_its_notifications_listens_again(url: str, dispat
         )
         await submit(dispatcher, 'b')
         await execution.wait_until(lambda: execution.running == {'a', 'b'})
+
+
+async def test_outage_is_logged_once_and_so_is_its_end(
+    dispatcher: PostgresDispatcher, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(postgres, '_RECONNECT_SECONDS', 0)
+    connect, attempts = postgres._connect, list[str]()  # pyright: ignore[reportPrivateUsage]
+
+    async def refuse_at_first(url: str) -> Any:
+        attempts.append(url)
+        if len(attempts) < 5:
+            raise ConnectionRefusedError('No connection')
+        return await connect(url)
+
+    monkeypatch.setattr(postgres, '_connect', refuse_at_first)
+    await submit(dispatcher, 'a')
+    execution = FakeExecution()
+    async with working(dispatcher, execution):
+        await execution.wait_until(lambda: execution.ended == ['a'])
+    assert caplog.messages == ['The worker waits for its queue: No connection.', 'The worker has its queue again.']
 
 
 async def test_run_whose_heartbeat_was_late_is_not_taken_again_by_its_own_worker(

@@ -13,7 +13,14 @@ from pydantic_deep import Approve, StateBackend
 from pydantic_deep.approvals import NothingPendingError
 from pydantic_deep.dispatch import DispatcherUnavailableError, InProcessDispatcher, Worker, submit
 from pydantic_deep.errors import ValidationError
-from pydantic_deep.store import ApprovalAnsweredError, QueueLimitError, VersionNotFoundError, new_id, open_store
+from pydantic_deep.store import (
+    ApprovalAnsweredError,
+    QueueLimitError,
+    VersionBusyError,
+    VersionNotFoundError,
+    new_id,
+    open_store,
+)
 from pydantic_deep.testing import ScriptedModel
 from pydantic_deep.versions import AgentVersion, ApprovalsPendingError, TurnOptions
 from tests.dispatch.conftest import Store, answers, ask, begin, process
@@ -144,6 +151,14 @@ async def test_submission_beyond_a_limit_is_refused(url: str) -> None:
             await ask(conversation, store, 'a', max_active=1)
         with pytest.raises(QueueLimitError):
             await ask(conversation, store, 'a', key_id='k', max_of_key=1)
+
+
+async def test_exclusive_turn_from_a_busy_version_is_refused(url: str) -> None:
+    async with process(url) as store:
+        version = await (await begin(world_of(url), store)).head()
+        run = await submit(version, TurnOptions(prompt='a'), store, exclusive=True)
+        with pytest.raises(VersionBusyError, match=run.run_id):
+            await submit(version, TurnOptions(prompt='b'), store, exclusive=True)
 
 
 async def test_id_of_another_run_is_refused(url: str) -> None:

@@ -22,6 +22,7 @@ from pydantic_deep.store import (
     RunQueue,
     RunTakenOverError,
     SqlStore,
+    VersionBusyError,
     new_id,
     now,
 )
@@ -272,6 +273,54 @@ async def test_limit_holds_against_concurrent_submissions(store: SqlStore, other
         for store_of_submission in [store, other] * 5:
             group.start_soon(submit, store_of_submission.queue)
     assert (len(refused), len(await store.queue.list())) == (7, 3)
+
+
+async def test_exclusive_run_from_a_version_is_refused_while_another_is_active(
+    store: SqlStore, other: SqlStore
+) -> None:
+    """Of runs that are added at the same time, the first one is accepted. Runs from other versions do not matter."""
+    dialogue = Dialogue(store)
+    conversation, base_id = dialogue.id, (await dialogue.begin()).id
+    runs = [queued(conversation, base_id=base_id) for _ in range(6)]
+    refused: list[VersionBusyError] = []
+
+    async def submit(queue: RunQueue, run: QueuedRunRecord) -> None:
+        try:
+            await queue.add(run, exclusive=True)
+        except VersionBusyError as error:
+            refused.append(error)
+
+    async with anyio.create_task_group() as group:
+        for at, run in enumerate(runs):
+            group.start_soon(submit, (store, other)[at % 2].queue, run)
+    (first,) = await store.queue.list()
+    assert [error.run_id for error in refused] == [first.run_id] * 5
+
+    await store.queue.add(queued(conversation, base_id=new_id()), exclusive=True)
+    await store.queue.add(queued(conversation), exclusive=True)
+    await store.queue.add(queued(conversation, base_id=base_id))
+    with pytest.raises(ValueError, match='is queued already'):
+        await store.queue.add(first._replace(base_id=new_id()), exclusive=True)
+
+
+async def test_run_whose_last_attempt_has_ended_is_not_active(store: SqlStore) -> None:
+    """The store has the end of a run before the queue has it. Another attempt may follow an interrupted one."""
+    dialogue = Dialogue(store)
+    base_id = (await dialogue.begin()).id
+    (run,) = await add(store.queue, dialogue.id, base_id=base_id)
+    later = queued(dialogue.id, base_id=base_id)
+    crashed = sample_run(dialogue.id, id=run.run_id)
+    second = sample_run(dialogue.id, attempt_of=crashed.id)
+    for commit in (
+        Commit(runs=[crashed]),
+        Commit(ends=[RunEnd(run_id=crashed.id, state='interrupted')], runs=[second]),
+    ):
+        await store.commit(commit)
+        with pytest.raises(VersionBusyError):
+            await store.queue.add(later, exclusive=True)
+
+    await store.commit(Commit(ends=[RunEnd(run_id=second.id, state='complete')]))
+    await store.queue.add(later, exclusive=True)
 
 
 async def test_cancelled_run_that_never_began_ends_at_once(store: SqlStore, other: SqlStore) -> None:

@@ -135,4 +135,6 @@ def test_long_message_is_truncated_and_has_one_line() -> None:
 
 
 def test_cancellation_message_says_that_completed_work_is_preserved() -> None:
-    assert describe_failure(asyncio.CancelledError()).message == 'The run was cancelled. Completed work is preserved.'
+    for error in (asyncio.CancelledError(), RunCancelled('The agent run was cancelled.')):
+        for event in (describe_failure(error), load_failure(dump_failure(error))):
+            assert (event.kind, event.message) == ('cancelled', 'The run was cancelled. Completed work is preserved.')

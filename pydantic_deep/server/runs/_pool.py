@@ -29,6 +29,7 @@ from pydantic_deep.store import (
     RunRecord,
     SqlStore,
     StoreUnavailableError,
+    VersionBusyError,
     new_id,
     now,
 )
@@ -85,6 +86,8 @@ class RunPool:
             mirrors.on_end = self._keep
         self.is_recovering = False
         """Whether suspended runs of crashed processes are being resumed: see `_lifespan.recover`."""
+        self.takes_over: Callable[[RunRecord], bool] = lambda run: False
+        """Returns whether the worker of this process is about to continue a run of a crashed process."""
         self.resuming: dict[str, str | None] = {}
         """Suspended runs that are being resumed on request, with the key of each request."""
         self._resumed: dict[str, CancellationToken] = {}
@@ -316,7 +319,7 @@ class RunPool:
         """
         assert self._mirrors is not None  # noqa: S101 - the pool of a server has a queue
         self._refuse_start(version)
-        with _within_limits():
+        with _refusals():
             record = await submit(
                 version,
                 options,
@@ -327,6 +330,7 @@ class RunPool:
                 session_id=session_id,
                 max_active=self._settings.max_runs,
                 max_of_key=self._settings.max_runs_per_key,
+                exclusive=True,
             )
         return self._mirrors.add(record)
 
@@ -356,7 +360,7 @@ class RunPool:
         )
         settings = self._settings
         try:
-            with _within_limits():
+            with _refusals():
                 await self.queue.add(rest, max_active=settings.max_runs, max_of_key=settings.max_runs_per_key)
         except ValueError as error:
             raise ServerError('conflict', str(error)) from None
@@ -431,7 +435,7 @@ class RunPool:
             self._check_capacity_here(key_id)
             return
         assert self.queue is not None  # noqa: S101 - the pool of a server has a queue
-        with _within_limits():
+        with _refusals():
             await self.queue.check_limits(
                 key_id, max_active=self._settings.max_runs, max_of_key=self._settings.max_runs_per_key
             )
@@ -507,20 +511,18 @@ class RunPool:
 
 def busy_error(run_id: str) -> ServerError:
     """Return the error for a version that another run has started from."""
-    return ServerError(
-        'conflict',
-        f'The run {run_id} is active. Wait for it, cancel it, or start from another version.',
-        facts={'run_id': run_id},
-    )
+    return ServerError('conflict', str(VersionBusyError(run_id)), facts={'run_id': run_id})
 
 
 @contextmanager
-def _within_limits() -> Generator[None]:
-    """Raise the error of the server if a limit of the queue is reached."""
+def _refusals() -> Generator[None]:
+    """Raise the error of the server if the queue refuses a run."""
     try:
         yield
     except QueueLimitError as error:
         raise ServerError('rate_limited', str(error), headers=REFUSED_HEADERS) from None
+    except VersionBusyError as error:
+        raise busy_error(error.run_id) from None
 
 
 def _too_many_error(count: int, of: str) -> ServerError:

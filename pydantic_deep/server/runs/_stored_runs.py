@@ -74,8 +74,6 @@ class StoredRun:
             return suspended_event()
         if self.last.error is None:
             return None
-        if self.last.state == 'interrupted':
-            return ErrorEvent(kind='cancelled', message='The run was cancelled. Completed work is preserved.')
         return load_failure(self.last.error)
 
 
@@ -162,7 +160,7 @@ async def _without_queued(queue: RunQueue, store: Store, orphans: Sequence[RunRe
 async def _suspended(store: Store, pool: RunPool, runs: Sequence[RunRecord]) -> dict[str, bool]:
     """Return the suspended runs by id, each with whether its conversation has moved on.
 
-    While the server recovers after its start, runs that it is about to resume count as running.
+    Runs that the server is about to resume, after its start or with its worker, count as running.
     """
     running = {run.id for run in runs if run.state == 'running' and run.id not in pool.resuming}
     orphans = [run for run in await store.orphans(_ALL) if run.id in running] if running else []
@@ -171,6 +169,7 @@ async def _suspended(store: Store, pool: RunPool, runs: Sequence[RunRecord]) -> 
     suspended: dict[str, bool] = {}
     for run in orphans:
         moved_on = await has_moved_on(store, run)
-        if moved_on or run.owner == store.owner or not pool.is_recovering:
+        is_resumed = pool.is_recovering and run.owner != store.owner
+        if moved_on or not (is_resumed or pool.takes_over(run)):
             suspended[run.id] = moved_on
     return suspended

@@ -9,6 +9,7 @@ from struct import Struct
 from typing import Final, Literal, cast
 
 from pydantic_deep.store.engine import Operation, Row, Statement, Value, for_update
+from pydantic_deep.store.errors import VersionBusyError
 from pydantic_deep.store.records import LoggedEntries, QueuedRunRecord, QueueState, RunProgress
 from pydantic_deep.store.sql import _keys
 from pydantic_deep.store.sql._statements import (
@@ -17,6 +18,7 @@ from pydantic_deep.store.sql._statements import (
     decoded,
     encoded,
     id_from,
+    id_or_none,
     insert,
     integer,
     marks,
@@ -52,7 +54,9 @@ def _record(row: Row) -> QueuedRunRecord:
     return QueuedRunRecord._make(decoded(row, _KINDS))
 
 
-def add(run: QueuedRunRecord, max_active: int | None, max_of_key: int | None) -> Operation[tuple[int, bool] | None]:
+def add(
+    run: QueuedRunRecord, max_active: int | None, max_of_key: int | None, *, exclusive: bool = False
+) -> Operation[tuple[int, bool] | None]:
     """Add a run, unless a limit is reached; return the number of active runs and whether they are those of the key.
 
     Runs of a conversation are added one at a time. Otherwise one could become visible after a later one has begun.
@@ -64,12 +68,31 @@ def add(run: QueuedRunRecord, max_active: int | None, max_of_key: int | None) ->
         yield Statement(f'SELECT 1 FROM conversation WHERE id = ?1{for_update()}', (id,))
     if (reached := (yield from reached_limit(run.key_id, max_active, max_of_key))) is not None:
         return reached
+    if exclusive and (others := (yield from _others_from(run))):
+        raise VersionBusyError(others[0])
     done = yield from insert(
         'queued_run', _COLUMNS, [tuple(encoded(run, _KINDS))], 'ON CONFLICT (run_id) DO NOTHING RETURNING number'
     )
     if not done:
         raise ValueError(f'The run {run.run_id!r} is queued already. Use a new id.')
     return None
+
+
+def _others_from(run: QueuedRunRecord) -> Operation[list[str]]:
+    """Read the active runs that start from the same version, without those whose end only the queue does not have yet."""
+    sql = (
+        'WITH RECURSIVE attempt (queued_id, id, state) AS ('
+        'SELECT q.run_id, r.id, r.state FROM queued_run q LEFT JOIN run r ON r.id = q.run_id'
+        " WHERE q.conversation_id = ?1 AND q.base_id = ?2 AND q.run_id <> ?3 AND q.state <> 'ended'"
+        ' UNION SELECT a.queued_id, r.id, r.state FROM attempt a JOIN run r ON r.attempt_of = a.id'
+        ' WHERE r.conversation_id = ?1)'
+        ' SELECT queued_id FROM attempt GROUP BY queued_id'
+        " HAVING SUM(CASE WHEN state IN ('complete', 'failed', 'awaiting_approval') THEN 1 ELSE 0 END) = 0"
+    )
+    rows = yield Statement(
+        sql, (_keys.pack_id(run.conversation_id), id_or_none(run.base_id), _keys.pack_id(run.run_id))
+    )
+    return [id_from(row[0]) for row in rows]
 
 
 def reached_limit(

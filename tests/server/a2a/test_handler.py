@@ -352,7 +352,7 @@ async def test_running_task_is_cancelled(connect: Connect, gate: Gate) -> None:
         await gate.reached.wait()
         assert (await client.cancel_task(CancelTaskRequest(id=task.id))).status.state == CANCELED
         [part] = (await get(client, task.id)).status.message.parts
-        assert part.text == 'The agent run was cancelled.'
+        assert part.text == 'The run was cancelled. Completed work is preserved.'
 
 
 async def test_ended_and_paused_tasks_cannot_be_cancelled(connect: Connect) -> None:
@@ -509,6 +509,7 @@ async def test_suspended_task_is_resumed(serve: Serve) -> None:
         with anyio.fail_after(60):
             while served.state.runs.is_recovering:
                 await anyio.lowlevel.checkpoint()
+        served.state.runs.takes_over = lambda run: False
         root = await served.state.agents['writer'].create(metadata={OWNER: 'ada'})
         run_id = await store_orphan(store.url, await store.version(root.id))
         async with connect_to(served)('writer', owner='ada') as client:

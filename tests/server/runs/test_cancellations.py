@@ -19,6 +19,7 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep import create_deep_agent
+from pydantic_deep.dispatch import Worker
 from pydantic_deep.server import AnyAgent, ServerSettings
 from pydantic_deep.server._lifespan import recover
 from pydantic_deep.server.routes import _turns
@@ -278,6 +279,11 @@ async def _ended(store: SqlStore, run: RunRecord) -> RunRecord:
 def slow_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no worker take over runs: the server resumes them when it starts, or on request."""
     monkeypatch.setattr('pydantic_deep.dispatch._worker.CONFIRM_SECONDS', math.inf)
+
+    def never(worker: Worker, run: RunRecord) -> bool:
+        return False
+
+    monkeypatch.setattr(Worker, 'takes_over', never)
 
 
 @pytest.fixture

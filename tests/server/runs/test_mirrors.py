@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import anyio
 import pytest
+from httpx import Response
 from pydantic_ai import FunctionToolset
 from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
 from pydantic_ai.models.function import AgentInfo
@@ -19,7 +20,7 @@ from pydantic_ai.models.function import AgentInfo
 from pydantic_deep import create_deep_agent
 from pydantic_deep.dispatch import DispatcherUnavailableError, InProcessDispatcher, submit
 from pydantic_deep.dispatch._queued_turn import describe_problem
-from pydantic_deep.server import AnyAgent, ServerSettings, _dispatcher
+from pydantic_deep.server import AnyAgent, ServerSettings, _dispatcher, _run_start
 from pydantic_deep.server._lifespan import events_of_ended
 from pydantic_deep.server._turn_task import load_task
 from pydantic_deep.server.routes import _turns
@@ -430,6 +431,41 @@ async def test_version_with_a_queued_run_is_busy_on_every_door(fleet: Fleet) -> 
         refused = await client.post(f'/api/conversations/{conversation}/turns', json={'prompt': 'Again'})
         assert refused.status_code == 409
         assert refused.json()['error']['run_id'] == run
+
+
+async def test_only_one_of_two_simultaneous_turns_from_a_version_starts(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both doors find the version free before either has queued its turn."""
+    created = await fleet.first.post('/api/conversations', json={'agent': 'analyst'})
+    read, arrived, both = _run_start.active_queued_runs, list[str](), anyio.Event()
+
+    async def read_together(store: SqlStore, conversation_id: str) -> list[QueuedRunRecord]:
+        found = await read(store, conversation_id)
+        arrived.append(conversation_id)
+        if len(arrived) == 2:
+            both.set()
+        await both.wait()
+        return found
+
+    monkeypatch.setattr(_run_start, 'active_queued_runs', read_together)
+    answers: list[Response] = []
+
+    async def post(client: Client) -> None:
+        turn = {'prompt': 'Hello'}
+        answers.append(await client.post(f'/api/conversations/{created.json()["id"]}/turns?wait=false', json=turn))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(post, fleet.first)
+        group.start_soon(post, fleet.second)
+
+    accepted, refused = sorted(answers, key=lambda answer: answer.status_code)
+    assert (accepted.status_code, refused.status_code) == (202, 409)
+    assert refused.json()['error'] == {
+        'type': 'conflict',
+        'message': f'The run {accepted.json()["id"]} is active. Wait for it, cancel it, or start from another version.',
+        'run_id': accepted.json()['id'],
+    }
 
 
 async def test_limit_of_a_key_counts_the_runs_of_all_doors(fleet: Fleet) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncGenerator, Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,13 +17,15 @@ from pydantic_ai.models.function import AgentInfo
 from pydantic_deep import create_deep_agent
 from pydantic_deep.server import ServerSettings
 from pydantic_deep.server._lifespan import recover
+from pydantic_deep.server._state import OWNER
 from pydantic_deep.server.runs import _stored_runs
 from pydantic_deep.server.runs._stored_runs import load_running_runs, load_suspended_runs
-from pydantic_deep.store import Commit, Committed, SqlStore, StoreUnavailableError, open_engine
+from pydantic_deep.store import Commit, Committed, SqlStore, StoreUnavailableError, new_id, open_engine, open_store
 from pydantic_deep.store.engine import Operation
 from pydantic_deep.store.sqlite import SqliteEngine
 from pydantic_deep.testing import Answer, ScriptedModel, call
 from tests.server.conftest import Client, Gate, MakeClient, Serve, frames_in, told
+from tests.server.test_lifespan import store_orphan
 
 pytestmark = pytest.mark.anyio
 
@@ -31,7 +34,9 @@ def run(id: str, *, state: str = 'running', owner: str | None = 'dead') -> Any:
     return SimpleNamespace(id=id, state=state, owner=owner)
 
 
-def store_and_pool(runs: list[Any], orphans: list[Any], *, is_recovering: bool) -> tuple[Any, Any]:
+def store_and_pool(
+    runs: list[Any], orphans: list[Any], *, is_recovering: bool = False, taken_over: str = ''
+) -> tuple[Any, Any]:
     async def listed(**options: object) -> list[Any]:
         return runs
 
@@ -39,13 +44,20 @@ def store_and_pool(runs: list[Any], orphans: list[Any], *, is_recovering: bool) 
         return orphans
 
     store = SimpleNamespace(owner='me', runs=listed, orphans=orphaned)
-    return store, SimpleNamespace(resuming=set[str](), is_recovering=is_recovering, queue=None)
+
+    def takes_over(run: Any) -> bool:
+        return run.id == taken_over
+
+    pool = SimpleNamespace(resuming=set[str](), is_recovering=is_recovering, queue=None, takes_over=takes_over)
+    return store, pool
 
 
 async def test_run_being_recovered_counts_as_running(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Orphans of other conversations are ignored. While the server recovers runs, its own orphans are not suspended."""
+    """Orphans of other conversations are ignored. While the server recovers runs, or its worker is about to, its own
+    orphans are not suspended.
+    """
 
     async def stays(store: object, run: object) -> bool:
         return False
@@ -53,9 +65,11 @@ async def test_run_being_recovered_counts_as_running(
     monkeypatch.setattr(_stored_runs, 'has_moved_on', stays)  # the real function needs a store
     mine, elsewhere = run('mine'), run('elsewhere')
     starting = store_and_pool([mine], [elsewhere, mine], is_recovering=True)
-    started = store_and_pool([mine], [elsewhere, mine], is_recovering=False)
+    started = store_and_pool([mine], [elsewhere, mine])
+    working = store_and_pool([mine], [elsewhere, mine], taken_over='mine')
 
-    assert (await load_running_runs(*starting, 'c'), await load_suspended_runs(*starting, 'c')) == ([mine], [])
+    for resuming in (starting, working):
+        assert (await load_running_runs(*resuming, 'c'), await load_suspended_runs(*resuming, 'c')) == ([mine], [])
     assert (await load_running_runs(*started, 'c'), await load_suspended_runs(*started, 'c')) == ([], [mine])
 
 
@@ -343,6 +357,38 @@ async def test_suspended_run_is_resumed_at_startup(
         run = (await ada.get(f'/api/runs/{run_id}')).json()
 
     assert (run['state'], events[-1][1]['status'], effects.done) == ('complete', 'complete', ['first'])
+
+
+@pytest.mark.parametrize('fails', [False, True])
+async def test_run_of_a_crashed_process_is_running_until_the_worker_has_tried_to_take_it_over(
+    serve: Serve, gate: Gate, monkeypatch: pytest.MonkeyPatch, *, fails: bool
+) -> None:
+    """Its streams continue. Only a run that the worker could not continue is suspended."""
+    gate.opened.set()
+    monkeypatch.setattr('pydantic_deep.dispatch._worker.CONFIRM_SECONDS', math.inf)
+
+    async def fail(*arguments: object, **options: object) -> None:
+        raise StoreUnavailableError('The database cannot be reached.')
+
+    async with (
+        open_store(f'memory:{new_id()}') as store,
+        serve(store=store) as served,
+        served.client(await served.key()) as ada,
+    ):
+        while served.state.runs.is_recovering:
+            await anyio.lowlevel.checkpoint()
+        agent = served.state.agents['analyst']
+        root = await agent.create(metadata={OWNER: 'ada'})
+        run = f'/api/runs/{await store_orphan(store.url, await store.version(root.id))}'
+        before = (await ada.get(run)).json()['state']
+        resumed = await ada.post(f'{run}/resume')
+        if fails:
+            monkeypatch.setattr(agent, 'recover', fail)
+        monkeypatch.setattr('pydantic_deep.dispatch._worker.CONFIRM_SECONDS', 0)
+        events = told(frames_in((await ada.get(f'{run}/events')).content))
+
+    assert (before, resumed.status_code) == ('running', 409)
+    assert events[-1][1]['status'] == ('suspended' if fails else 'complete')
 
 
 async def test_run_is_not_resumed_at_startup_after_a_head_move(

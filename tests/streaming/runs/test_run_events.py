@@ -163,7 +163,7 @@ async def test_failing_run_emits_an_error_and_does_not_raise() -> None:
     assert events == [
         StartEvent(),
         TextEvent(text='Hel'),
-        ErrorEvent(kind='cancelled', message='Stopped.'),
+        ErrorEvent(kind='cancelled', message='The run was cancelled. Completed work is preserved.'),
         EndEvent(finish_reason='error', status='interrupted', usage=UsageEvent()),
     ]
 
