@@ -64,7 +64,7 @@ from .options._external_tools import ExternalTools
 from .pauses._answers import claim, decide
 from .pauses._pause_histories import load_pause
 from .recording._attempts import CrashedRun, end_of_attempt
-from .recording._capabilities import missing_failures
+from .recording._capabilities import missing_failures, warn_of_other_files
 from .recording._deps_state import load_deps
 from .recording._prompts import encode_prompt
 from .recording._recorded_run import FAILED, RecordedRun
@@ -204,6 +204,7 @@ async def _opened(
         messages, ids = await session.history(base)
         state = request.left_deps or base.deps
         deps = await load_deps(session.store, state, run_deps, request.backend if opened is None else opened.backend)
+        warn_of_other_files(session.agent, deps)
         settings, model = load_settings(base.model_settings)
         backend = getattr(deps, 'backend', None) if opened is None else opened.backend
         began_with = request.attempt_of or (base.run_id if request.base.kind == 'pause' else None)

@@ -12,7 +12,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart, Use
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.workspaces import LocalWorkspaceBackend
 
-from pydantic_deep import Approve, DeepAgentDeps, DeepAgentError, VersionedAgent, prompt
+from pydantic_deep import Approve, DeepAgentDeps, DeepAgentError, Filesystem, VersionedAgent, prompt
 from pydantic_deep.deps import MAX_FILE_BYTES
 from pydantic_deep.errors import UploadTooLargeError
 from pydantic_deep.testing import call
@@ -211,6 +211,20 @@ async def test_files_of_recorded_runs_are_not_replaced_by_none(make: MakeAgent, 
             await version.advance('again')
         assert (await version.advance('again', deps=deps)).output == 'two'
         assert await deps.backend.read_bytes('/a.txt') == b'a'
+
+
+async def test_other_files_of_the_file_tools_emit_a_warning(make: MakeAgent):
+    """The tools wrote there, and versions had the empty files of the deps."""
+    files = StateBackend({'/a.txt': 'a'})
+    agent = make('one', 'two', capabilities=[Filesystem(backend=files)])
+    root = await agent.create()
+
+    with pytest.warns(
+        UnversionedFilesWarning, match=r'Filesystem\(backend=<StateBackend of 1 files, 1 bytes>\)` are not'
+    ):
+        await root.advance('go')
+
+    await (await agent.create(backend=files)).advance('go')  # the deps have the same files
 
 
 async def test_recorded_run_without_deps_of_ours_has_no_backend(store: SpyStore):
