@@ -7,10 +7,11 @@ the OpenTelemetry conventions for generative AI; names with `pydantic_deep.` are
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 
-from opentelemetry import trace
+from opentelemetry import context, trace
 from opentelemetry.trace import Link, Span, SpanContext, StatusCode
 
 _TRACER = trace.get_tracer('pydantic-deep')
@@ -41,25 +42,29 @@ def open_span(name: str, attributes: Mapping[str, str | int | None], *, links: S
     """
     named = {key: value for key, value in attributes.items() if value is not None}
     started = _TRACER.start_span(name, attributes=named, links=links)
-    with trace.use_span(started, end_on_exit=True, record_exception=False, set_status_on_exception=False) as span:
-        try:
-            yield span
-        except BaseException as error:
-            span.set_attribute('error.type', type(error).__qualname__)
-            span.set_status(StatusCode.ERROR)
-            raise
+    task, token = asyncio.current_task(), context.attach(trace.set_span_in_context(started))
+    try:
+        yield started
+    except BaseException as error:
+        started.set_attribute('error.type', type(error).__qualname__)
+        started.set_status(StatusCode.ERROR)
+        raise
+    finally:
+        if asyncio.current_task() is task:  # a dropped generator is closed in another task, which cannot detach
+            context.detach(token)
+        started.end()
 
 
 def trace_id() -> str | None:
     """Return the id of the current trace, in 32 hexadecimal digits; `None` outside of a trace."""
-    context = trace.get_current_span().get_span_context()
-    return f'{context.trace_id:032x}' if context.is_valid else None
+    span = trace.get_current_span().get_span_context()
+    return f'{span.trace_id:032x}' if span.is_valid else None
 
 
 def span_id() -> str | None:
     """Return the id of the current span, in 16 hexadecimal digits; `None` outside of a trace."""
-    context = trace.get_current_span().get_span_context()
-    return f'{context.span_id:016x}' if context.is_valid else None
+    span = trace.get_current_span().get_span_context()
+    return f'{span.span_id:016x}' if span.is_valid else None
 
 
 def link_to(trace_id: str | None, span_id: str | None) -> list[Link]:

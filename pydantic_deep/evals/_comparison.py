@@ -175,13 +175,18 @@ async def compare(
             interrupted.
 
     Raises:
-        CaseError: An agent is named `recorded`.
+        CaseError: An agent is named `recorded`, or was passed instead of its task.
     """
     check_object('cases', cases, Dataset, 'Load them: `load_cases(directory)`.')
     check_object('agents', agents, Mapping, "For example, `{'new': run_case(agent)}`.")
     check_index('max_concurrency', max_concurrency, least=1)
     if RECORDED in agents:
         raise CaseError(f'An agent is named {RECORDED!r}, which stands for the recorded turns. Give it another name.')
+    for name, task in agents.items():
+        if not callable(task):
+            raise CaseError(
+                f'{name!r} is of type `{type(task).__name__}`. Pass a task: `{{{name!r}: run_case(agent)}}`.'
+            )
     by_case = {case.inputs.name: _recorded(case.inputs) for case in cases.cases}
 
     def add(score: CaseScore) -> None:

@@ -16,7 +16,7 @@ from pydantic_ai.models import Model
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.usage import RequestUsage
 
-from pydantic_deep._checks import check_least, check_strings
+from pydantic_deep._checks import check_functions, check_least, check_strings
 from pydantic_deep._requests.canned_stream import CannedModel
 from pydantic_deep.extensions import SupportsBilledAttempts, find_capabilities
 
@@ -68,15 +68,16 @@ class Retries(AbstractCapability[object]):
     _wrapper: RetriedModel | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Validate the limits.
+        """Validate the options.
 
         Raises:
-            ValueError: A limit is too small, or `attempts` is not a whole number.
+            ValueError: A limit is too small, `attempts` is not a whole number, or an option is not a function.
             TypeError: `finish_reason_from` is no list of strings.
         """
         check_least('attempts', self.attempts, 1)
         check_least('max_seconds', self.max_seconds, 0, is_whole=False)
         check_strings('finish_reason_from', self.finish_reason_from)
+        check_functions(sleep=self.sleep, random=self.random, clock=self.clock)
 
     def for_subagent(self) -> Retries:
         """Return the instance for a subagent, which is this one."""

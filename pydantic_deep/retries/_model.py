@@ -74,7 +74,7 @@ class RetriedModel(WrapperModel):
             else:
                 return attempts.settle(response)
             await self._on_retry(retry, False)
-            await self._policy.sleep(retry.delay_seconds)
+            await self._policy.wait(retry.delay_seconds)
 
     @asynccontextmanager
     async def request_stream(
@@ -149,7 +149,7 @@ class _RetriedStream(StreamedResponse):
             await self.on_retry(retry, end is not None)
             if end is not None:
                 yield end
-            await self.attempts.policy.sleep(retry.delay_seconds)
+            await self.attempts.policy.wait(retry.delay_seconds)
             if self._cancelled:
                 return
         if self._pending_end is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import cast
 
 from pydantic_ai.exceptions import (
     FallbackExceptionGroup,
@@ -22,6 +23,8 @@ from pydantic_ai.exceptions import (
     UnexpectedModelBehavior,
 )
 from pydantic_ai.messages import ModelResponse
+
+from pydantic_deep.errors import ValidationError
 
 from ._errors import CutAnswerError
 
@@ -102,6 +105,14 @@ class Policy:
         """Return the delay after a failed attempt in seconds: the one that the provider asks for, or a random backoff."""
         asked = asked_seconds(error)
         return self.random() * backoff_seconds(attempt) if asked is None else asked
+
+    async def wait(self, seconds: float) -> None:
+        """Wait between two attempts."""
+        waiting = cast('object', self.sleep(seconds))
+        if not isinstance(waiting, Awaitable):
+            advice = 'Pass an `async` function, such as `anyio.sleep`.'
+            raise ValidationError('sleep', f'it returned {waiting!r}, which cannot be awaited. {advice}')
+        await waiting
 
     def is_cut(self, response: ModelResponse, *, system: str, streamed: bool) -> bool:
         """Return whether the stream of a response ended before the response was complete.

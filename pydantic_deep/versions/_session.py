@@ -58,6 +58,11 @@ class Session(Generic[DepsT, OutputT]):
         """The name of the agent; `agent` if it has none."""
         return self.agent.name or 'agent'
 
+    @property
+    def has_make_deps(self) -> bool:
+        """Whether `make_deps` calls a function of the caller."""
+        return self._make_deps is not None
+
     def make_deps(self) -> object:
         """Create the deps of a run.
 

@@ -57,14 +57,14 @@ from ._run_options import RunOptions, json_settings, load_options
 from ._session import Session
 from ._settings import load_instructions, load_settings
 from ._turn_options import TurnOptions
-from .files._open_files import FilesRequest, open_files
+from .files._open_files import FilesRequest, open_files, refuse_without_files
 from .files._protected_files import states_before, warn_of_protected
 from .files._run_files import warn_of_omitted
 from .options._external_tools import ExternalTools
 from .pauses._answers import claim, decide
 from .pauses._pause_histories import load_pause
 from .recording._attempts import CrashedRun, end_of_attempt
-from .recording._capabilities import missing_failures
+from .recording._capabilities import missing_failures, warn_of_other_files
 from .recording._deps_state import load_deps
 from .recording._prompts import encode_prompt
 from .recording._recorded_run import FAILED, RecordedRun
@@ -161,6 +161,9 @@ async def open_turn(session: Session[Any, Any], request: TurnRequest) -> AsyncGe
         taken = {existing.name for existing in await session.store.branches(base.conversation_id)}
         if branch in taken:
             raise BranchExistsError(branch)
+    deps = request.options.deps if request.options.deps is not None else session.make_deps()
+    if request.backend is None:
+        refuse_without_files(base, deps, is_new=request.options.deps is None and not session.has_make_deps)
     pending = None
     if request.is_resumption:
         request = replace(request, options=await _with_options_of_pause(session.store, base, request.options))
@@ -168,7 +171,7 @@ async def open_turn(session: Session[Any, Any], request: TurnRequest) -> AsyncGe
     attributes = {AGENT_NAME: base.agent_name, CONVERSATION_ID: base.conversation_id, PARENT_ID: base.id}
     links = await _links(session.store, request)
     with open_span(f'turn {base.agent_name}', attributes, links=links) as span:
-        async with _opened(session, request, pending) as turn:
+        async with _opened(session, request, pending, deps) as turn:
             yield turn
         span.set_attributes({VERSION_ID: turn.recording.tip.id, 'pydantic_deep.version.kind': turn.recording.tip.kind})
 
@@ -184,7 +187,7 @@ async def _links(store: Store, request: TurnRequest) -> list[Link]:
 
 @asynccontextmanager
 async def _opened(
-    session: Session[Any, Any], request: TurnRequest, pending: DeferredToolRequests | None
+    session: Session[Any, Any], request: TurnRequest, pending: DeferredToolRequests | None, run_deps: object
 ) -> AsyncGenerator[OpenTurn]:
     base = request.base
     options = request.options
@@ -199,9 +202,9 @@ async def _opened(
         if opened is not None:
             base = opened.base
         messages, ids = await session.history(base)
-        run_deps = options.deps if options.deps is not None else session.make_deps()
         state = request.left_deps or base.deps
         deps = await load_deps(session.store, state, run_deps, request.backend if opened is None else opened.backend)
+        warn_of_other_files(session.agent, deps)
         settings, model = load_settings(base.model_settings)
         backend = getattr(deps, 'backend', None) if opened is None else opened.backend
         began_with = request.attempt_of or (base.run_id if request.base.kind == 'pause' else None)

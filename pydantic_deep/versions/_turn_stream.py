@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from types import TracebackType
-from typing import Generic, Self
+from typing import Generic, Self, TypeVar
 
 import anyio
 from pydantic_ai import (
@@ -26,6 +26,8 @@ from pydantic_deep_backends import BackendProtocol
 from ._session import DepsT, OutputT, Session
 from ._turn import OpenTurn, TurnRequest, open_turn
 
+T = TypeVar('T')
+
 
 class TurnEvents(Generic[DepsT, OutputT]):
     """A turn that runs while its text or its events are iterated over."""
@@ -36,8 +38,13 @@ class TurnEvents(Generic[DepsT, OutputT]):
         self._turn: OpenTurn | None = None
         self.begun: anyio.Event = anyio.Event()
         """Set when the run is stored: from then on it can be recovered."""
-        self._events: AsyncGenerator[AgentStreamEvent | AgentRunResultEvent[OutputT]] | None = None
-        self._texts: AsyncGenerator[str] | None = None
+        self._is_iterated = False
+        self._open: list[AsyncGenerator[object]] | None = None
+        """The generators to close at the end of `async with`; `None` outside of it.
+
+        Outside, a reference would be a cycle: garbage collection closes all generators in a cycle at once, instead of
+        the outermost one, which closes the others.
+        """
 
     @property
     def version_id(self) -> str | None:
@@ -77,19 +84,18 @@ class TurnEvents(Generic[DepsT, OutputT]):
         return None if self._turn is None else self._turn.backend
 
     def __aiter__(self) -> AsyncIterator[str]:
-        # Hold a reference: the loop would close a dropped generator while we close its events.
-        self._texts = self._text()
-        return self._texts
+        return self._held(self._text())
 
     async def __aenter__(self) -> Self:
+        self._open = []
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        for generator in (self._texts, self._events):
-            if generator is not None:
-                await generator.aclose()
+        generators, self._open = self._open or [], None
+        for generator in generators:
+            await generator.aclose()
 
     def events(self) -> AsyncGenerator[AgentStreamEvent | AgentRunResultEvent[OutputT]]:
         """Return the events of the run instead of its text: tool calls, results, and events of subagents.
@@ -97,10 +103,16 @@ class TurnEvents(Generic[DepsT, OutputT]):
         Raises:
             RuntimeError: The stream is already being iterated over.
         """
-        if self._events is not None:
+        if self._is_iterated:
             raise RuntimeError('A turn runs once, and this stream is already being iterated over.')
-        self._events = self._run()
-        return self._events
+        self._is_iterated = True
+        return self._held(self._run())
+
+    def _held(self, generator: AsyncGenerator[T]) -> AsyncGenerator[T]:
+        """Hold a generator inside `async with`: the loop would close a dropped one while its events are closed here."""
+        if self._open is not None:
+            self._open.append(generator)
+        return generator
 
     async def _run(self) -> AsyncGenerator[AgentStreamEvent | AgentRunResultEvent[OutputT]]:
         token = self._request.options.cancellation_token

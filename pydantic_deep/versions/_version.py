@@ -80,6 +80,7 @@ class AgentVersion(VersionContent[DepsT, OutputT]):
         Raises:
             ApprovalsPendingError: The version has pending approvals: `resume` it.
             BranchExistsError: The conversation has a branch of that name.
+            UnversionedBackendError: The files are in no version, and the backend that has them was not passed.
         """
         check_prompt('prompt', prompt)
         return await self.run(

@@ -50,7 +50,7 @@ from ._settings import dump_metadata, dump_settings, listed
 from ._subagent_threads import ThreadEvent, load_events
 from ._version import AgentVersion, TurnStream, load_current, load_handle, load_handles
 from .errors import ConversationNotFoundError, ValidationError
-from .files._backend_descriptions import describe_backend, with_omitted, workspace_key
+from .files._backend_descriptions import describe_backend, describe_unversioned, with_omitted, workspace_key
 from .files._directory_claim import DirectoryClaim
 from .files._open_files import open_files_of
 from .files._run_files import warn_of_omitted
@@ -185,8 +185,11 @@ class VersionedAgent(Generic[DepsT, OutputT]):
                 nodes = {**dict(Tree().nodes()), **new.nodes}
                 described = with_omitted(describe_backend(backend), new.omitted)
                 root = root._replace(tree=new.tree, backend=described)
-            elif is_made:
-                backend = None  # every turn has that of the deps that `make_deps` returns for it
+            else:
+                root = root._replace(backend=await describe_unversioned(backend))
+                backend = (
+                    None if is_made else backend
+                )  # every turn has that of the deps that `make_deps` returns for it
         commit = Commit(
             assets=assets,
             nodes=nodes,
@@ -208,7 +211,8 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         Args:
             id: The id, or an unambiguous prefix of at least 8 characters.
             backend: The files, if the store cannot open them itself: it can for `LocalBackend`, and for
-                `SandboxBackend` with its default limits. Otherwise, without `backend`, turns work on a view of them.
+                `SandboxBackend` with its default limits. Otherwise, without `backend`, turns work on a view of them, or
+                raise `UnversionedBackendError` if no version has them.
 
         Raises:
             VersionNotFoundError: No version matches, or several do.
@@ -483,7 +487,7 @@ async def _workspaces_of(store: Store, root: VersionRecord, backend: BackendProt
 
     Empty if a run works there: the directory belongs to that run, and turns from the root work on views.
     """
-    if root.backend is None:
+    if root.backend is None or root.tree is None:
         return []
     key = workspace_key(root.backend)
     workspace = await store.workspace(key)

@@ -201,6 +201,14 @@ async def test_name_of_the_recorded_turns_is_refused(tmp_path: Path):
         await compare(load_cases(tmp_path), {'recorded': answering(None)})
 
 
+async def test_agent_instead_of_its_task_is_refused(tmp_path: Path):
+    """All of its cases were unsolved, because an agent cannot be called."""
+    case_of(tmp_path / 'one')
+    agents: Any = {'new': create_deep_agent(ScriptedModel())}
+    with pytest.raises(CaseError, match=r"'new' is of type `Agent`. Pass a task: `\{'new': run_case\(agent\)\}`"):
+        await compare(load_cases(tmp_path), agents)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     'evaluator',

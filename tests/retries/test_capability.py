@@ -27,6 +27,7 @@ from pydantic_ai.settings import ModelSettings
 
 from pydantic_deep import DeepAgentDeps, VersionedAgent, open_store
 from pydantic_deep._requests.canned_stream import CannedModel
+from pydantic_deep.errors import ValidationError
 from pydantic_deep.retries import CutAnswerError, ModelRetriedEvent, Retries
 from pydantic_deep.subagents import Subagent, SubagentEvent, Subagents
 from pydantic_deep.testing import ScriptedModel, call
@@ -280,3 +281,11 @@ async def test_permanent_error_after_retries_gets_a_note(waits: Waits) -> None:
     assert caught.value.__notes__ == [
         'pydantic-deep: attempt 2 at this request was the last, after: unreadable answer; the error is not transient.'
     ]
+
+
+async def test_sleep_that_is_not_asynchronous_is_named() -> None:
+    """The message was "object NoneType can't be used in 'await' expression"."""
+    slow = Retries(sleep=lambda _: None)  # type: ignore[arg-type]
+    agent = Agent(FaultyModel(lost(), whole('done')), capabilities=[slow])
+    with pytest.raises(ValidationError, match=r'sleep: it returned None, which cannot be awaited. Pass an'):
+        await agent.run('go')

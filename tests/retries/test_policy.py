@@ -194,6 +194,7 @@ def test_delay_is_randomized() -> None:
         ({'attempts': 0}, '`attempts` is 0'),
         ({'max_seconds': -1.0}, '`max_seconds` is -1.0'),
         ({'finish_reason_from': 'openai'}, "`finish_reason_from` is 'openai'"),
+        ({'sleep': 1}, 'sleep: it is of type `int`. Pass a function'),
     ],
 )
 def test_invalid_limits_are_refused(options: dict[str, object], message: str) -> None:

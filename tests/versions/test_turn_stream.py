@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from pydantic_ai import CancellationToken, RunCancelled
 from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart
@@ -50,6 +52,29 @@ async def test_a_stream_yields_text_and_ends_with_a_version(make: MakeAgent, sto
     assert await root.children() == [stream.version]
     with pytest.raises(RuntimeError, match='runs once'):
         stream.events()
+
+
+@pytest.mark.parametrize('how', ['text', 'events'])
+async def test_stream_that_is_dropped_ends_its_turn_without_errors(
+    make: MakeAgent, caplog: pytest.LogCaptureFixture, how: str
+):
+    """Garbage collection closed all of its generators at once, so that tasks of the loop failed."""
+    agent = make('one two three')
+    root = await agent.create()
+
+    async def begin() -> None:
+        stream = root.advance_stream('go')
+        async for _ in stream if how == 'text' else stream.events():
+            return
+
+    await begin()
+    gc.collect()
+    await anyio.wait_all_tasks_blocked()
+    gc.collect()
+    await anyio.wait_all_tasks_blocked()
+
+    assert [child.state for child in await root.children()] == ['interrupted']
+    assert [record.message for record in caplog.records] == []
 
 
 async def test_streamed_turn_stores_the_same_history_as_a_plain_turn(make: MakeAgent):

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from pydantic_deep_backends import BackendProtocol, BackendRef, LocalBackend, SupportsCommands
+from pydantic_deep_backends import BackendProtocol, BackendRef, LocalBackend, StateBackend, SupportsCommands
 from pydantic_deep_backends.tracking import OmittedFile
 
 _SANDBOX = 'sandbox'
@@ -32,6 +32,22 @@ def describe_backend(backend: BackendProtocol) -> str | None:
     if isinstance(backend, SupportsCommands) and ref.provider != _SANDBOX:
         described['commands'] = True
     return _dump(described)
+
+
+async def describe_unversioned(backend: BackendProtocol) -> str | None:
+    """Return the description of a backend whose files no version has: with its identity, if it has one, and its type;
+    `None` for an empty backend in memory.
+    """
+    if isinstance(backend, StateBackend) and not await backend.snapshot():
+        return None
+    described = _load(describe_backend(backend) or '{}')
+    return _dump({**described, 'unversioned': type(backend).__name__})
+
+
+def unversioned_in(description: str | None) -> str | None:
+    """Return the type of the backend in a result of `describe_unversioned`; `None` for other descriptions."""
+    name = None if description is None else _load(description).get('unversioned')
+    return name if isinstance(name, str) else None
 
 
 def workspace_key(description: str) -> str:

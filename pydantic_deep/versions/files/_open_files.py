@@ -16,13 +16,22 @@ from dataclasses import dataclass, field, replace
 
 import anyio
 
+from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.store import Commit, UnfinishedCheckoutError, VersionRecord, new_id
 from pydantic_deep.versions.errors import UnversionedBackendError, UnversionedChangesError, WorkspaceReplacedError
 from pydantic_deep_backends import BackendProtocol, ProtectedChange, ReadOnlyError, StateBackend, Tree
 from pydantic_deep_backends.errors import BackendError
 
-from ._backend_descriptions import attach_backend, describe_backend, view_of, with_omitted, with_view, workspace_key
+from ._backend_descriptions import (
+    attach_backend,
+    describe_backend,
+    unversioned_in,
+    view_of,
+    with_omitted,
+    with_view,
+    workspace_key,
+)
 from ._checkout import checkout, is_vacant
 from ._directory_claim import DirectoryClaim, find_noted, make_missing
 from ._protected_files import protected_changes, protected_states, warn_of_protected
@@ -125,6 +134,27 @@ async def open_files(trees: TreeStore, request: FilesRequest) -> OpenFiles | Non
     except BaseException:
         await claim.release(base.id)
         raise
+
+
+def refuse_without_files(base: VersionRecord, deps: object, *, is_new: bool) -> None:
+    """Raise if a turn would work on a new backend in memory instead of the one that has the files of its conversation.
+
+    Args:
+        base: The version to start from.
+        deps: The deps of the turn.
+        is_new: Whether the deps were created without any arguments.
+
+    Raises:
+        UnversionedBackendError: The files are not versioned, and the backend that has them was not passed.
+    """
+    name = unversioned_in(base.backend)
+    if name is None or not isinstance(deps, DeepAgentDeps) or not isinstance(deps.backend, StateBackend):
+        return
+    if is_new or name != StateBackend.__name__:
+        raise UnversionedBackendError(
+            f'The files of the conversation {base.conversation_id} are not versioned: only its {name} has them. Pass '
+            'that as `backend=` of `load` or `conversation`, or in the deps.'
+        )
 
 
 async def refuse_replaced(trees: TreeStore, base: VersionRecord, backend: BackendProtocol | None) -> None:

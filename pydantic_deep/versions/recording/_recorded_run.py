@@ -21,6 +21,7 @@ from pydantic_ai.usage import RunUsage
 
 from pydantic_deep._messages.usage_json import dump_usage
 from pydantic_deep._run_to_completion import run_to_completion
+from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.store import (
     ApprovalRecord,
     BranchRecord,
@@ -45,7 +46,7 @@ from pydantic_deep.store import (
 from pydantic_deep.streaming import dump_failure
 from pydantic_deep.versions._instructions_check import warn_of_other_instructions
 from pydantic_deep.versions._settings import with_agent_instructions
-from pydantic_deep.versions.files._backend_descriptions import with_omitted
+from pydantic_deep.versions.files._backend_descriptions import describe_unversioned, with_omitted
 from pydantic_deep.versions.files._protected_files import protected_changes
 from pydantic_deep.versions.files._run_files import OmittedFile
 from pydantic_deep.versions.files._turn_files import NewFiles, key_of
@@ -405,6 +406,9 @@ class RecordedRun:
         change = self.history.change_to(messages, None if self._staged is None else self._staged.change)
         deps_state, of_deps = await self._state_of_deps()
         base = self.start.base
+        backend = base.backend
+        if base.tree is None and self.start.files is None and isinstance(self.deps, DeepAgentDeps):
+            backend = await describe_unversioned(self.deps.backend)
         version = base.child(
             kind,
             parent_id=parent_id,
@@ -418,6 +422,7 @@ class RecordedRun:
             output=None,
             pending=None,
             deps=deps_state.digest,
+            backend=backend,
         )
         commit = Commit(
             fence=self.run_id,

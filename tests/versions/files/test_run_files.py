@@ -7,19 +7,20 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from pydantic_ai import RunContext
+from pydantic_ai import Agent, RunContext
 from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart, UserPromptPart
+from pydantic_ai.models.test import TestModel
 from pydantic_ai.workspaces import LocalWorkspaceBackend
 
-from pydantic_deep import DeepAgentDeps, DeepAgentError
+from pydantic_deep import Approve, DeepAgentDeps, DeepAgentError, Filesystem, VersionedAgent, prompt
 from pydantic_deep.deps import MAX_FILE_BYTES
 from pydantic_deep.errors import UploadTooLargeError
 from pydantic_deep.testing import call
-from pydantic_deep.versions import UnversionedFilesWarning
+from pydantic_deep.versions import Recorder, UnversionedBackendError, UnversionedFilesWarning
 from pydantic_deep.versions.files._run_files import open_run_files, why_unversioned
 from pydantic_deep_backends import LocalBackend, OverlayBackend, StateBackend, Tree, digest_of
 from pydantic_deep_backends.tracking import OmittedFile
-from tests.versions.conftest import MakeAgent
+from tests.versions.conftest import MakeAgent, SpyStore
 from tests.versions.files.conftest import Blobs
 
 pytestmark = pytest.mark.anyio
@@ -150,6 +151,87 @@ async def test_turns_work_on_files_that_are_not_versioned(make: MakeAgent, tmp_p
 
     assert (tmp_path / 'a.txt').read_text() == 'a'
     assert root.backend is (None if how == 'make_deps' else files)
+
+
+def in_memory() -> DeepAgentDeps:
+    return DeepAgentDeps(backend=StateBackend())
+
+
+@pytest.mark.parametrize('how', ['load', 'conversation', 'deps', 'make_deps', 'prompt'])
+async def test_turns_are_refused_without_the_backend_that_has_the_files(make: MakeAgent, tmp_path: Path, how: str):
+    """They worked on an empty backend in memory without a warning."""
+    agent = make('one', 'two')
+    files = LocalWorkspaceBackend(tmp_path)
+    with pytest.warns(UnversionedFilesWarning):
+        root = await agent.create(backend=files)
+    first = await root.advance('go')
+    later = VersionedAgent(agent.agent, agent.store, make_deps=in_memory if how == 'make_deps' else None)
+
+    async def continue_it() -> None:
+        if how == 'conversation':
+            await later.conversation(root.conversation_id).advance('again')
+        elif how == 'prompt':
+            await prompt(later, conversation_id=root.conversation_id).user('again').prompt()
+        else:
+            await (await later.load(first.id)).advance('again', deps=in_memory() if how == 'deps' else None)
+
+    with pytest.raises(
+        UnversionedBackendError, match=r'only its LocalWorkspaceBackend has them. Pass that as `backend'
+    ):
+        await continue_it()
+    assert len(await agent.store.runs()) == 1
+
+    assert (await (await later.load(first.id, backend=files)).advance('again')).output == 'two'
+
+
+async def test_answers_are_not_stored_without_the_backend_that_has_the_files(make: MakeAgent, tmp_path: Path):
+    agent = make(call('write_file', path=str(tmp_path / 'a'), content='a'), 'two', interrupt_on={'write_file': True})
+    files = LocalWorkspaceBackend(tmp_path)
+    with pytest.warns(UnversionedFilesWarning):
+        root = await agent.create(backend=files)
+    paused = await agent.load((await root.advance('go')).id)
+
+    with pytest.raises(UnversionedBackendError):
+        await paused.resume({paused.pending[0].id: Approve()})
+    assert [approval.status for approval in await agent.store.approvals()] == ['pending']
+
+
+@pytest.mark.parametrize('content', ['a', None])
+async def test_files_of_recorded_runs_are_not_replaced_by_none(make: MakeAgent, content: str | None):
+    """A recorded run without any files continues on an empty backend."""
+    agent = make(*([] if content is None else [call('write_file', path='/a.txt', content=content)]), 'one', 'two')
+    deps = in_memory()
+    await agent.agent.run('go', deps=deps, capabilities=[Recorder(store=agent.store)])
+    [version, *_] = await agent.list()
+
+    if content is None:
+        assert (await version.advance('again')).output == 'two'
+    else:
+        with pytest.raises(UnversionedBackendError, match='only its StateBackend has them'):
+            await version.advance('again')
+        assert (await version.advance('again', deps=deps)).output == 'two'
+        assert await deps.backend.read_bytes('/a.txt') == b'a'
+
+
+async def test_other_files_of_the_file_tools_emit_a_warning(make: MakeAgent):
+    """The tools wrote there, and versions had the empty files of the deps."""
+    files = StateBackend({'/a.txt': 'a'})
+    agent = make('one', 'two', capabilities=[Filesystem(backend=files)])
+    root = await agent.create()
+
+    with pytest.warns(
+        UnversionedFilesWarning, match=r'Filesystem\(backend=<StateBackend of 1 files, 1 bytes>\)` are not'
+    ):
+        await root.advance('go')
+
+    await (await agent.create(backend=files)).advance('go')  # the deps have the same files
+
+
+async def test_recorded_run_without_deps_of_ours_has_no_backend(store: SpyStore):
+    agent = Agent(TestModel(), capabilities=[Recorder(store=store)])
+    await agent.run('go')
+    [version, *_] = await VersionedAgent(agent, store).list()
+    assert version.record.backend is None
 
 
 async def test_unversioned_backend_is_refused_for_versioned_files(make: MakeAgent, tmp_path: Path):
