@@ -10,7 +10,7 @@ makes between the last check and the write is lost.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -144,7 +144,11 @@ class Files:
         return data
 
     async def change(
-        self, place: Place, decide: Callable[[bytes | None, str | None], tuple[bytes, PlanT]]
+        self,
+        place: Place,
+        decide: Callable[[bytes | None, str | None], tuple[bytes, PlanT]],
+        *,
+        approved: Mapping[str, str | None],
     ) -> tuple[PlanT, bytes | None, bytes]:
         """Read a file, decide its new contents, and write them if nobody wrote in between; otherwise start over.
 
@@ -152,11 +156,14 @@ class Files:
             place: The file.
             decide: Takes the contents (`None` if the file does not exist) and the digest that this run knows (`None` if
                 none), and returns the new contents and a result. Called once for each attempt.
+            approved: The digests of the files with which a person approved the change, by canonical path; `None` if
+                there was no file. Other files may have any contents.
 
         Returns:
             The result of `decide`, the earlier contents (`None` if the file did not exist), and the new contents.
 
         Raises:
+            ModelRetry: The file has changed since a person approved the change.
             ToolFailed: Other writers interfered in every attempt, the new contents are too large, or the path is a large
                 result.
             OSError: The file cannot be read or written. It is unchanged.
@@ -166,10 +173,13 @@ class Files:
         async with self.run.lock_by_key.setdefault(key, anyio.Lock()):
             for _ in range(MAX_ATTEMPTS):
                 before = await _read_or_none(place)
+                digest = None if before is None else digest_of(before)
+                if approved.get(key[1], digest) != digest:
+                    raise ModelRetry(f'{place.shown} changed after the approval. Read it again, then write.')
                 data, plan = decide(before, self.run.digest_by_key.get(key))
                 _refuse_large(place, data)
                 try:
-                    await _swap(place, data, None if before is None else digest_of(before))
+                    await _swap(place, data, digest)
                 except FileChangedError:
                     continue
                 self.run.digest_by_key[key] = digest_of(data)
@@ -177,12 +187,13 @@ class Files:
         raise ToolFailed(f'{place.shown} was changed by others {MAX_ATTEMPTS} times meanwhile. Try again later.')
 
     async def edit(
-        self, place: Place, decide: Callable[[bytes], tuple[bytes, PlanT]]
+        self, place: Place, decide: Callable[[bytes], tuple[bytes, PlanT]], *, approved: Mapping[str, str | None]
     ) -> tuple[PlanT, bytes | None, bytes]:
         """Change an existing file like `change`.
 
         Raises:
-            ModelRetry: The file does not exist, but one with a similar name does.
+            ModelRetry: The file does not exist, but one with a similar name does; or it has changed since a person
+                approved the change.
             ToolFailed: The file does not exist, or the path is a large result.
         """
 
@@ -192,7 +203,7 @@ class Files:
             return decide(before)
 
         try:
-            return await self.change(place, decide_on_file)
+            return await self.change(place, decide_on_file, approved=approved)
         except FileNotFoundError:
             await self.refuse_edit(place)
 

@@ -4,6 +4,7 @@ The tools are created once for all agents. Each run passes its own `Files` as de
 agent and creating an agent is cheap.
 """
 
+from collections.abc import Mapping
 from functools import cache, partial
 from typing import Annotated
 
@@ -11,6 +12,7 @@ from pydantic import WithJsonSchema
 from pydantic_ai import BinaryContent, FunctionToolset, RunContext, ToolDefinition, ToolReturn
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
 
+from pydantic_deep._messages.deferred_metadata import Approved, CallRequest, Edited, parse_answer, parse_request
 from pydantic_deep._messages.result_metadata import EXIT_CODE_KEY, with_file_change, with_resolved_path
 from pydantic_deep._spans import open_span
 from pydantic_deep._text.encodings import Text, guess_media_type, parse_text
@@ -93,7 +95,9 @@ async def write_file(ctx: RunContext[Files], path: str, content: str) -> ToolRet
     """Create a file, or replace all of it."""
     place = await _place(ctx, path)
     with tool_failures(place.path):
-        written, before, after = await ctx.deps.change(place, decide_write(place, content))
+        written, before, after = await ctx.deps.change(
+            place, decide_write(place, content), approved=_approved_files(ctx)
+        )
     lines = content.count('\n') + (content != '' and not content.endswith('\n'))
     notes = [f'{lines:,} line{"" if lines == 1 else "s"}', render_size(len(written.data))]
     if written.encoding != 'utf-8':
@@ -111,7 +115,10 @@ async def edit_file(
     decide = decide_edit(old_string, new_string, replace_all=replace_all)
     place = await _place(ctx, path)
     with tool_failures(place.path):
-        edited, before, after = await ctx.deps.edit(place, partial(decide, place))
+        approved: Mapping[str, str | None] = {}
+        if replace_all:  # otherwise an approval covers the edit, whatever else the file contains
+            approved = _approved_files(ctx)
+        edited, before, after = await ctx.deps.edit(place, partial(decide, place), approved=approved)
     matches = '1 match' if edited.count == 1 else f'{edited.count:,} matches'
     done = f'Replaced {matches} {at_lines(edited.line_numbers, edited.count)}.'
     return with_file_change(done, path, place.path, before, after)
@@ -217,6 +224,17 @@ def function_toolset() -> FunctionToolset[Files]:
 async def _place(ctx: RunContext[Files], path: str, *, to_read: bool = False) -> Place:
     with tool_failures(path):
         return await (ctx.deps.place_to_read(path) if to_read else ctx.deps.place(path))
+
+
+def _approved_files(ctx: RunContext[Files]) -> Mapping[str, str | None]:
+    """Return the files that a person was shown with the approval of this call, by canonical path, with their digests.
+
+    `approvals` compares them before the call, but the call of another subagent may write in between.
+    """
+    answer = parse_answer(ctx.tool_call_metadata) if ctx.tool_call_approved else None
+    request = parse_request(answer.request) if isinstance(answer, Approved | Edited) else None
+    preview = request.preview if isinstance(request, CallRequest) else None
+    return {} if preview is None else preview.files
 
 
 def _show_media(place: Place, data: bytes, media_type: str) -> ToolReturn[list[str | BinaryContent]]:

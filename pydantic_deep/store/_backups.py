@@ -70,11 +70,11 @@ async def restore_backup(
     names: dict[str, str] = {}
     try:
         if storage is not None:
-            await engine.read(partial(check_empty, dialect))
+            await engine.read(partial(check_empty, dialect, engine.url))
             async for digest, name in _upload(path, AssetBlobs(engine, storage)):
                 names[digest] = name
                 progress(BLOB, len(names))
-        return await engine.write_alone(partial(restore, path, dialect, progress, names))
+        return await engine.write_alone(partial(restore, path, dialect, engine.url, progress, names))
     except UnknownCommitError:
         raise
     except Exception:  # not a cancellation, after which the rows may still be committed; `gc` removes unused blobs, too

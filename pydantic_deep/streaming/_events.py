@@ -47,7 +47,7 @@ class StartEvent:
     prompt: str | None = None
     """The prompt of the run. Set by the command line only."""
     directory: str | None = None
-    """The directory that the agent works in, as the user wrote it. Set by the command line only."""
+    """The absolute path of the directory that the agent works in. Set by the command line only."""
     conversation_id: str | None = None
     """The id of the conversation that the run belongs to."""
     session_id: str | None = None

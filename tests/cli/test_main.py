@@ -271,4 +271,6 @@ def test_full_output_device_prints_one_sentence(variables: dict[str, str]) -> No
         done = run_program(variables, 'models', stdout=full)
         assert (done.returncode, done.stderr) == (1, 'The output cannot be written: No space left on device.\n')
         done = run_program(variables, *RUN, '--json', stdout=full)
-        assert (done.returncode, done.stderr.count('\n')) == (1, 1)
+        assert (done.returncode, done.stderr) == (1, 'standard output: No space left on device.\n')
+        done = run_program(variables, *RUN, stdout=full)
+        assert (done.returncode, done.stderr.splitlines()[-1]) == (1, 'standard output: No space left on device.')

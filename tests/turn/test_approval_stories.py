@@ -59,7 +59,7 @@ from pydantic_deep import (
     pending_approvals,
 )
 from pydantic_deep.approvals import MalformedApprovalError, UnknownApprovalError
-from pydantic_deep.testing import ScriptedModel, call
+from pydantic_deep.testing import Answer, ScriptedModel, call
 
 pytestmark = pytest.mark.anyio
 
@@ -573,6 +573,10 @@ async def test_subagent_beyond_the_new_depth_limit_does_not_run(wiper: Wiper) ->
 # Files.
 
 
+def tool_returns(messages: Sequence[ModelMessage]) -> list[ToolReturnPart]:
+    return [part for message in messages for part in message.parts if isinstance(part, ToolReturnPart)]
+
+
 def writes(rule: bool | ApprovalRule, tool: str, **args: object) -> Callable[[], Agent[DeepAgentDeps, Any]]:
     return lambda: create_deep_agent(model([tool_call(tool, 'c0', **args)]), interrupt_on={tool: rule})
 
@@ -600,6 +604,44 @@ async def test_write_is_asked_again_when_the_file_changed_meanwhile(
     assert (f'-{meanwhile}' if meanwhile else '--- /dev/null') in str(second.preview)
     assert await desk.answer({'c0': Approve()}) == []
     assert file.read_text() == 'mine\n'
+
+
+@pytest.mark.parametrize('edits', [False, True])
+@pytest.mark.parametrize(
+    ('tool', 'args'),
+    [
+        ('write_file', {'content': 'new\n'}),
+        ('edit_file', {'old_string': 'a', 'new_string': 'new', 'replace_all': True}),
+    ],
+)
+async def test_approved_calls_of_concurrent_subagents_do_not_overwrite_each_other(
+    tool: str, args: dict[str, Any], edits: bool
+) -> None:
+    """Both are checked before either writes. The second fails, because a person approved it for other contents."""
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
+        prompt = next(str(part.content) for part in messages[0].parts if isinstance(part, UserPromptPart))
+        if len(messages) > 1:
+            return str(tool_returns(messages)[-1].content)
+        if prompt == 'go':
+            return [call('task', subagent='writer', description=name) for name in ('first', 'second')]
+        return call(tool, path='/shared', **args)
+
+    agent = create_deep_agent(
+        ScriptedModel(then=answer), subagents=[Subagent('writer', 'x')], interrupt_on={tool: True}
+    )
+    files = StateBackend({'/shared': 'a\na\n'})
+    deps = DeepAgentDeps(backend=files)
+    result = await agent.run('go', deps=deps)
+    decisions = {
+        pending.id: Edit({**pending.arguments, 'path': 'shared'}) if edits else Approve(digest=pending.digest)
+        for pending in pending_approvals(result.output)
+    }
+    results = answer_approvals(result.output, decisions)
+    result = await agent.run(conversation=result.conversation, deferred_tool_results=results, deps=deps)
+    first, second = (str(part.content) for part in tool_returns(result.all_messages()))
+    assert first.startswith('Replaced')
+    assert second.partition('\n')[0] == '/shared changed after the approval. Read it again, then write.'
 
 
 async def test_approval_does_not_follow_a_directory_replaced_by_a_link(tmp_path: Path) -> None:

@@ -66,9 +66,7 @@ async def _greet(console: Console, session: ChatSession, environment: Environmen
     conversation, runtime = session.conversation, session.runtime
     tip = conversation.tip
     base = '' if tip is None else f', from version {short_id(tip.id)}'
-    settings = conversation.settings
-    agent = '' if settings.agent is None else f'{settings.agent} with '
-    console.print(Text(escape_invisible(f'{agent}{runtime.model} in {settings.directory}{base}'), 'dim'))
+    console.print(Text(escape_invisible(f'{runtime.heading}{base}'), 'dim'))
     if conversation.is_persistent:
         console.print(Text(escape_invisible(f'versions in {store_label(conversation.store.url, environment)}'), 'dim'))
     console.print(Text('Ctrl-C stops the agent, Ctrl-D ends the chat, /help lists commands.', 'dim'))

@@ -208,7 +208,10 @@ class ChatSession:
     async def present(self, work: Work) -> None:
         """Run a turn, show its progress, and ring the bell when it waits for the user."""
         prints_answers, clock, theme = self._screen.prints_answers, self.runtime.clock, self.runtime.theme
-        progress = ProgressDisplay(self.console, clock=clock, shows_answer=not prints_answers, theme=theme)
+        heading = self.runtime.heading if prints_answers else None
+        progress = ProgressDisplay(
+            self.console, clock=clock, shows_answer=not prints_answers, heading=heading, theme=theme
+        )
         started = clock()
         with deferred_warnings():
             turn = await show_progress(progress, work, make_decider=self._ringing_decider)

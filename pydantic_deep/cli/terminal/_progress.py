@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -30,7 +29,7 @@ from pydantic_deep.cli.render._markdown import AnswerMarkdown, markdown_blocks, 
 from pydantic_deep.cli.render._terminal_text import escape_invisible, escape_prose
 from pydantic_deep.cli.render._wrapping import print_truncated, print_wrapped
 from pydantic_deep.cli.terminal._live_block import LiveBlock
-from pydantic_deep.cli.terminal._terminal import set_echo
+from pydantic_deep.cli.terminal._terminal import set_echo, write_output
 from pydantic_deep.streaming import (
     Approval,
     ApprovalAnswerEvent,
@@ -55,7 +54,13 @@ class ProgressDisplay:
     """Shows the events of one turn. Use it as a context manager, and pass each event to `show`."""
 
     def __init__(
-        self, console: Console, *, clock: Callable[[], float], shows_answer: bool, theme: str | None = None
+        self,
+        console: Console,
+        *,
+        clock: Callable[[], float],
+        shows_answer: bool,
+        heading: str | None = None,
+        theme: str | None = None,
     ) -> None:
         """Create the display of one turn.
 
@@ -64,11 +69,13 @@ class ProgressDisplay:
             clock: A monotonic clock in seconds.
             shows_answer: Whether to print the answer, as in a chat. Otherwise only text between tool calls is printed,
                 because the answer is printed elsewhere.
+            heading: The line to begin with.
             theme: The colors of code.
         """
         self._console = console
         self._clock = clock
         self._shows_answer = shows_answer
+        self._heading = heading
         self._theme = theme
         self._started = clock()
         self._calls: dict[str, ToolCallEvent] = {}
@@ -119,8 +126,8 @@ class ProgressDisplay:
         """Update the display with an event."""
         match event:
             case StartEvent():
-                if not self._shows_answer:
-                    print_truncated(self._console, Text(escape_invisible(f'{event.model} in {event.directory}'), 'dim'))
+                if self._heading is not None:
+                    print_truncated(self._console, Text(escape_invisible(self._heading), 'dim'))
             case TextEvent(path=[]):
                 self._append_text(event.text)
             case ToolCallEvent():
@@ -271,5 +278,4 @@ def print_answer(output: str, *, theme: str | None = None) -> None:
             console.print()
             console.print(AnswerMarkdown(block, theme=theme), crop=False)
     else:
-        sys.stdout.write(output if output.endswith('\n') else f'{output}\n')
-        sys.stdout.flush()
+        write_output(output if output.endswith('\n') else f'{output}\n')

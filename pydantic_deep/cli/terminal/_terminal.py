@@ -91,6 +91,16 @@ def set_echo(*, is_on: bool) -> None:
         pass  # standard input is not the controlling terminal, or is closed
 
 
+def write_output(text: str) -> None:
+    """Write to standard output at once. Errors have its name as their `filename`."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as error:
+        error.filename = 'standard output'
+        raise
+
+
 @contextmanager
 def open_terminal() -> Generator[Terminal | None]:
     """Yield standard input and error if both are terminals, else the controlling terminal, else `None`."""

@@ -167,8 +167,10 @@ class AgentRuntime:
     """Dependencies with `backend` and the todos of the last turn."""
     skills: Skills
     """The skills that the user can load by name; those of the agent, unless it is the user's own."""
+    own_agent: str | None
+    """The user's own agent, as `module:attribute`; `None` for the default agent."""
     directory: str
-    """The directory, as given by the user."""
+    """The absolute path of the directory."""
     model: str
     """The name of the model, as given by the user."""
     budget: TurnBudget
@@ -183,6 +185,12 @@ class AgentRuntime:
     """A monotonic clock in seconds."""
     theme: str | None
     """The colors of code on a terminal; `None` for those of the terminal."""
+
+    @property
+    def heading(self) -> str:
+        """The agent, the model and the directory, for the first line of a turn or a chat."""
+        agent = '' if self.own_agent is None else f'{self.own_agent} with '
+        return f'{agent}{self.model} in {self.directory}'
 
 
 def create_runtime(
@@ -261,7 +269,8 @@ def create_runtime(
         backend=backend,
         deps=deps,
         skills=skills,
-        directory=settings.directory,
+        own_agent=settings.agent,
+        directory=settings.absolute().directory,
         model=_model_name(agent, settings),
         budget=budget,
         retries=retries,

@@ -19,6 +19,7 @@ from pydantic_deep.cli.approvals._policy import ApprovalMode, Decider, allow_all
 from pydantic_deep.cli.approvals._prompter import ApprovalPrompter, PromptScreen
 from pydantic_deep.cli.terminal._interrupts import Interrupts, stop_on_interrupt
 from pydantic_deep.cli.terminal._progress import ProgressDisplay, print_answer
+from pydantic_deep.cli.terminal._terminal import write_output
 from pydantic_deep.streaming import STREAM_EVENTS, StreamEvent, groups_of, selected_groups
 
 from ._agent_start import started_agent
@@ -54,7 +55,9 @@ DeciderFactory: TypeAlias = Callable[[PromptScreen], Decider]
 
 async def present_as_text(runtime: AgentRuntime, work: Work, *, make_decider: DeciderFactory) -> TurnReport:
     """Run a turn with progress on standard error and the answer on standard output."""
-    progress = ProgressDisplay(Console(stderr=True), clock=runtime.clock, shows_answer=False, theme=runtime.theme)
+    progress = ProgressDisplay(
+        Console(stderr=True), clock=runtime.clock, shows_answer=False, heading=runtime.heading, theme=runtime.theme
+    )
     async with started_agent(runtime, progress.notify):
         turn = await show_progress(progress, work, make_decider=make_decider)
     if turn.end.output is not None:
@@ -111,12 +114,12 @@ def _suspended(progress: ProgressDisplay, interrupts: Interrupts) -> Generator[N
 def print_event(event: StreamEvent) -> None:
     """Print an event on a line of its own, unless it is a piece of a tool call or a thought."""
     if not groups_of(event) & ~_SELECTED:
-        print(render_json(event), flush=True)  # noqa: T201 - the output of the command
+        write_output(f'{render_json(event)}\n')
 
 
 def print_result(result: TaskResult) -> None:
     """Print the result of a turn as one JSON document, in ASCII, for the reason of `render_json`."""
-    print(json.dumps(to_jsonable_python(result), indent=2), flush=True)  # noqa: T201 - the output of the command
+    write_output(f'{json.dumps(to_jsonable_python(result), indent=2)}\n')
 
 
 def render_json(event: StreamEvent) -> str:

@@ -324,26 +324,30 @@ def contents_in(path: Path) -> Iterator[tuple[str, bytes]]:
             yield digest, cast('bytes', _decoded(data))
 
 
-def check_empty(dialect: Dialect) -> Operation[None]:
-    """Raise `BackupError` if a store is not empty."""
+def check_empty(dialect: Dialect, url: str) -> Operation[None]:
+    """Raise `BackupError` if the store at a URL is not empty."""
     for table in [*(yield from tables_of(dialect)), *(yield from _repositories_of(dialect))]:
         if (yield Statement(f'SELECT 1 FROM {table} LIMIT 1')):
-            raise BackupError('The store is not empty. Restore the backup to a new one.')
+            raise BackupError(
+                f'The store {url!r} is not empty. Restore the backup to a new one (on the command line: `--store '
+                'sqlite:///NEW.db`).'
+            )
 
 
-def restore(path: Path, dialect: Dialect, progress: Progress, blobs: Mapping[str, str]) -> Operation[int]:
+def restore(path: Path, dialect: Dialect, url: str, progress: Progress, blobs: Mapping[str, str]) -> Operation[int]:
     """Insert all rows of a backup into the tables of an empty store of the same version; return their number.
 
     Args:
         path: The verified backup.
         dialect: The dialect of the database.
+        url: The URL of the store, for errors.
         progress: Called with each page.
         blobs: The names of the blobs that have contents already, by digest. Other contents are stored in their rows.
 
     Raises:
         BackupError: The store is not empty, or content is too large for a row.
     """
-    yield from check_empty(dialect)
+    yield from check_empty(dialect, url)
     total = 0
     table, columns = '', ''
     rows: list[Row] = []

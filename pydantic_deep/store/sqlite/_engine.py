@@ -104,8 +104,7 @@ class SqliteEngine:
                 raise
             access = 'read' if read_only else 'written'
             raise StoreUnavailableError(
-                f'The store {str(path)!r} cannot be opened: {error.strerror}. Make sure that its directory exists and '
-                f'that both can be {access}.'
+                f'{str(path)!r}: {error.strerror}. Make sure that its directory exists and that both can be {access}.'
             ) from error
 
     @classmethod
@@ -298,9 +297,11 @@ def _is_current(connection: sqlite3.Connection, tables: Tables) -> bool:
 def _opening_error(error: sqlite3.Error, path: Path) -> StoreError:
     """Return the store error for an SQLite error. A file that used to be a store and is not a database counts as damaged."""
     new = translate_error(error)
-    if isinstance(new, StoreFormatError) and Path(f'{path}.owners').is_dir():
-        new = StoreCorruptedError(None, None, f'{str(path)!r} is no longer a SQLite database')
-    return new
+    if not isinstance(new, StoreFormatError):
+        return new
+    if Path(f'{path}.owners').is_dir():
+        return StoreCorruptedError(None, None, f'{str(path)!r} is no longer a SQLite database')
+    return StoreFormatError(f'{str(path)!r} is not a SQLite database. Choose another file.')
 
 
 def connect_read_only(path: Path) -> sqlite3.Connection:

@@ -108,7 +108,8 @@ class Delegation:
             raise ToolFailed(
                 f'The subagent {self.plan.name!r} cannot resume: the answers are for {request.subagent!r}.'
             )
-        if not history or history[-1].conversation_id != request.conversation_id:
+        # pydantic-ai joins consecutive requests of several partial answers, without the id.
+        if conversation_of(history) != request.conversation_id:
             raise ToolFailed(
                 f'The subagent {self.plan.name!r} cannot resume: its stored state belongs to another conversation.'
             )

@@ -62,7 +62,7 @@ def test_approved_call_runs(invoke: Invoke, make_terminal: MakeTerminal, work: P
 [y]es  [n]o  [e]dit  [a]lways edit_file in this conversation  [?]
 """)
     assert steady(result.stderr) == snapshot("""\
-given in .
+given in /tmp/work
 ✓ edit_file /poem.txt  Replaced 1 match at line 2.
 changed /poem.txt +1 -1
 2 requests, 1 tool call, 200 tokens in, 20 out, 0 s
@@ -226,7 +226,7 @@ def test_subagent_call_prompt_shows_its_path_and_result_below_the_task(
     assert '  subagent: general-purpose\n' in terminal.shown
     assert result.stdout == 'task: Fixed.\n'
     assert steady(result.stderr) == snapshot("""\
-given in .
+given in /tmp/work
 · task general-purpose Fix it
   ✓ read_file /poem.txt  2 lines
   ✓ edit_file /poem.txt  Replaced 1 match at line 2.

@@ -50,7 +50,7 @@ def test_pause_lists_pending_calls_and_the_resume_command(invoke: Invoke, work: 
     result = invoke('run', 'Go', '--approvals=pause', model=ScriptedModel([WRITE, EDIT]))
     assert (result.exit_code, result.stdout) == (5, '')
     assert steady(result.stderr) == snapshot("""\
-given in .
+given in /tmp/work
 · write_file /new.txt
 · edit_file /poem.txt
 1 request, 0 tool calls, 100 tokens in, 10 out, 0 s

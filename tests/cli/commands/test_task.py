@@ -36,7 +36,7 @@ def test_run_prints_the_answer_to_stdout_and_progress_to_stderr(invoke: Invoke, 
     assert result.exit_code == 0
     assert result.stdout == '**Done.**\n'
     assert steady(result.stderr) == snapshot("""\
-given in .
+given in /tmp/work
 I plan.
 ✓ write_todos
   ▸ Write it
@@ -123,7 +123,7 @@ def test_branch_runs_on_a_copy_until_checkout(invoke: Invoke, two_turns: list[st
     result = invoke('branch', 'side', '-', '--from', 'HEAD~', ALLOW, stdin='Else', model=ScriptedModel(write, 'Else.'))
     assert (result.exit_code, result.stdout) == (0, 'Else.\n')
     assert steady(result.stderr) == snapshot("""\
-given in .
+given in /tmp/work
 ✓ write_file /other.txt  Created /other.txt: 2 lines, 4 bytes.
 created /other.txt +2 -0
 2 requests, 1 tool call, 200 tokens in, 20 out, 0 s

@@ -62,9 +62,20 @@ def test_invalid_store_is_reported(invoke: Invoke, command: tuple[str, ...], wor
     result = invoke(*command, '--store', 'poem.txt', model=ScriptedModel())
     assert result.exit_code == 2
     assert result.stderr.startswith("The store cannot be opened: There is no store at 'poem.txt'.")
-    damaged = invoke(*command, '--store', f'sqlite:///{work}/poem.txt', model=ScriptedModel())
-    assert damaged.exit_code == 2
-    assert damaged.stderr.startswith('The store cannot be opened: ')
+    other = invoke(*command, '--store', f'sqlite:///{work}/poem.txt', model=ScriptedModel())
+    assert other.exit_code == 2
+    assert other.stderr == (
+        f"The store cannot be opened: '{work}/poem.txt' is not a SQLite database. Choose another file.\n"
+    )
+
+
+def test_store_in_a_missing_directory_is_reported_once(invoke: Invoke, tmp_path: Path) -> None:
+    result = invoke('run', 'Go', '--store', f'sqlite:///{tmp_path}/no/agents.db', model=ScriptedModel())
+    assert result.exit_code == 2
+    assert result.stderr == (
+        f"The store cannot be opened: '{tmp_path}/no/agents.db': No such file or directory. Make sure that its directory "
+        'exists and that both can be written.\n'
+    )
 
 
 def test_unwritable_state_directory_is_reported(invoke: Invoke, tmp_path: Path) -> None:

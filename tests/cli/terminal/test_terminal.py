@@ -12,6 +12,7 @@ import sys
 import termios
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -21,7 +22,6 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from pydantic_deep.cli._environment import Environment
-from pydantic_deep.cli._metadata import SETTINGS
 from pydantic_deep.cli.approvals._policy import ApprovalMode
 from pydantic_deep.cli.chat._chat import chat
 from pydantic_deep.cli.terminal import _terminal
@@ -206,8 +206,7 @@ async def test_chat_prints_the_agent_the_model_and_the_directory(
 ) -> None:
     monkeypatch.setattr(sys, 'stdin', Screen())
     conversation = make_conversation(ScriptedModel())
-    settings = conversation.settings.model_copy(update={'agent': agent, 'directory': '/work'})
-    conversation.metadata = {**conversation.metadata, SETTINGS: settings.model_dump(mode='json')}
+    conversation.runtime = replace(conversation.runtime, own_agent=agent, directory='/work')
     with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
         keys.send_text('\x04')
         await chat(conversation, Environment(variables={'XDG_STATE_HOME': str(tmp_path)}), ApprovalMode.allow)

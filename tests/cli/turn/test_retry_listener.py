@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -113,11 +114,11 @@ def test_json_events_have_a_retry_before_the_answer(invoke: Invoke) -> None:
     assert [line['type'] for line in lines] == ['start', 'retried', 'text', 'usage', 'end']
 
 
-def test_every_retry_of_a_failed_run_is_printed(invoke: Invoke) -> None:
+def test_every_retry_of_a_failed_run_is_printed(invoke: Invoke, work: Path) -> None:
     result = invoke('run', 'Go', model=ScriptedModel(LOST, LOST, LOST))
     emitted = re.sub(r'in \d+\.\d s', 'in 0.5 s', result.stderr)
     assert emitted.startswith(
-        'given in .\nattempt 2 of 3 in 0.5 s: connection lost\nattempt 3 of 3 in 0.5 s: connection lost\n'
+        f'given in {work}\nattempt 2 of 3 in 0.5 s: connection lost\nattempt 3 of 3 in 0.5 s: connection lost\n'
     )
     assert result.exit_code == 1
 

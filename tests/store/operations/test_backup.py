@@ -153,7 +153,7 @@ async def test_backup_is_restored_only_to_an_empty_store(tmp_path: Path) -> None
     async with open_store(url) as store:
         await store.backup(tmp_path / 'store.backup')
         before = await _rows(store)
-    with pytest.raises(BackupError, match='not empty'):
+    with pytest.raises(BackupError, match=f"'{url}' is not empty. Restore"):
         await restore_store(url, tmp_path / 'store.backup')
     async with open_store(url) as store:
         assert await _rows(store) == before

@@ -9,9 +9,17 @@ from typing import Any
 import pytest
 from pydantic_ai import Agent, DeferredToolRequests, ModelMessagesTypeAdapter, UserError
 from pydantic_ai.capabilities import HandleDeferredToolCalls
-from pydantic_ai.messages import ModelResponse, TextPart
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, UserPromptPart
+from pydantic_ai.models.function import AgentInfo
 
-from pydantic_deep import DeepAgentDeps
+from pydantic_deep import (
+    Approve,
+    DeepAgentDeps,
+    StateBackend,
+    answer_approvals,
+    create_deep_agent,
+    pending_approvals,
+)
 from pydantic_deep._messages.deferred_metadata import (
     DelegationAnswers,
     DelegationRequest,
@@ -20,6 +28,7 @@ from pydantic_deep._messages.deferred_metadata import (
     parse_request,
 )
 from pydantic_deep.subagents import Subagent, Subagents
+from pydantic_deep.testing import Answer, ScriptedModel, call
 
 from .conftest import OUT, PausedWorld, pause_of, returns, task, wipe
 
@@ -117,3 +126,32 @@ async def test_invalid_answers_fail_the_call(
     told, world = await go_on(change)
     assert said in told
     assert world.ran == []
+
+
+async def test_calls_at_two_depths_can_be_answered_one_by_one() -> None:
+    """A subagent resumes after any number of partial answers, also if its own calls got results before."""
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
+        prompt = next(str(part.content) for part in messages[0].parts if isinstance(part, UserPromptPart))
+        if any(isinstance(message, ModelResponse) for message in messages):
+            return f'{prompt} done'
+        match prompt:
+            case 'go':
+                return call('task', subagent='upper', description='upper')
+            case 'upper':
+                task = call('task', subagent='lower', description='lower')
+                return [call('write_file', path=f'/{name}', content='') for name in 'ab'] + [task]
+            case _:
+                return [call('write_file', path=f'/{name}', content='') for name in 'cd']
+
+    upper = Subagent('upper', 'x', subagents=[Subagent('lower', 'x')])
+    agent = create_deep_agent(ScriptedModel(then=answer), subagents=[upper], interrupt_on={'write_file': True})
+    files = StateBackend()
+    deps = DeepAgentDeps(backend=files)
+    result = await agent.run('go', deps=deps)
+    while not isinstance(result.output, str):
+        first, *_ = pending_approvals(result.output)
+        answers = answer_approvals(result.output, {first.id: Approve()})
+        result = await agent.run(conversation=result.conversation, deferred_tool_results=answers, deps=deps)
+    assert [part.content for part in returns(result.all_messages())] == ['upper done']
+    assert (await files.glob('*')).paths == ('/a', '/b', '/c', '/d')

@@ -154,7 +154,13 @@ async def test_fork_survives_a_pause(answer: Any, reload: Callable[[Conversation
     assert await contents(deps, '/new.txt') == 'kept'
 
 
-@pytest.mark.parametrize('deps', [None, 'theirs', DeepAgentDeps(backend=None)])  # pyright: ignore[reportArgumentType]
+def deps_without_files() -> DeepAgentDeps:
+    deps = DeepAgentDeps()
+    deps.backend = None  # pyright: ignore[reportAttributeAccessIssue] - only the constructor checks it
+    return deps
+
+
+@pytest.mark.parametrize('deps', [None, 'theirs', deps_without_files()])
 async def test_unforkable_deps_are_refused_before_the_first_request(deps: object) -> None:
     model = ScriptedModel()
     parent = Agent[Any, Any](model, capabilities=[Subagents([worker()])])
