@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Generator
 from contextlib import contextmanager
 
@@ -31,6 +32,8 @@ def tool_failures(path: str) -> Generator[None]:
     except PermissionError as error:
         raise ToolFailed(f'{shown}: permission denied.') from error
     except OSError as error:
+        if error.errno == errno.E2BIG:
+            raise ModelRetry(f'{shown} is longer than the system accepts. Write it to a file, and run that.') from error
         raise ToolFailed(f'{shown}: {_reason(error)}.') from error
 
 

@@ -52,6 +52,12 @@ async def test_command_that_takes_too_long_fails(tmp_path: Path) -> None:
     assert output == snapshot('[command timed out after 0.5s and was killed]')
 
 
+async def test_command_that_is_too_long_is_retried(tmp_path: Path) -> None:
+    outcome, output = await played(tmp_path, command=f'echo {"x" * 3_000_000}')
+    assert outcome == 'retried'
+    assert output == 'the command is longer than the system accepts. Write it to a file, and run that.'
+
+
 async def test_timeout_shows_partial_output_and_the_limit_of_the_backend() -> None:
     class Slow(StateBackend):
         """Represents a sandbox, because the partial output of a real command depends on timing."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import accumulate
 from types import TracebackType
 from typing import Self
 
@@ -218,7 +219,7 @@ class ProgressDisplay:
         self._stop_drawing()
         if self._shows_answer or end.output is None:
             self._flush_text()
-        for call in self._calls.values():
+        for call in self._running_calls():
             self._call_line(call)
         if self._is_live and end.todos:
             self._line(render_todos(end.todos))
@@ -239,13 +240,15 @@ class ProgressDisplay:
         """Print a call, with the name of its subagent if several run."""
         print_truncated(self._console, render_call(call, result, is_named=len(self._shown_tasks) > 1))
 
-    def _running_calls(self) -> Iterator[Text]:
-        """Yield the running calls, each followed by those of its subagent."""
+    def _running_calls(self) -> list[ToolCallEvent]:
+        """Return the running calls, each followed by those of its subagent."""
         calls = list(self._calls.values())  # a copy: another thread draws the block
-        for call in calls:
-            if not call.path:
-                yield render_call(call)
-                yield from (render_call(other) for other in calls if other.id.startswith(f'{call.id}/'))
+        position = {call.id: number for number, call in enumerate(calls)}
+
+        def places(call: ToolCallEvent) -> list[int]:
+            return [position.get(id, -1) for id in accumulate(call.id.split('/'), '{}/{}'.format)]
+
+        return sorted(calls, key=places)
 
     def _line(self, text: Text) -> None:
         """Print permanent text, wrapped on a terminal and unchanged elsewhere."""
@@ -256,7 +259,7 @@ class ProgressDisplay:
         # A usage event follows each response only, so calls that succeeded since are counted here.
         usage = replace(self._usage, tool_calls=max(self._usage.tool_calls, self._successful_calls))
         rows = [
-            *self._running_calls(),
+            *map(render_call, self._running_calls()),
             *([render_todos(self._todos)] if self._todos else []),
             render_usage(usage, self._clock() - self._started),
         ]

@@ -170,6 +170,27 @@ Interrupted.
 """)
 
 
+def test_unfinished_calls_are_listed_below_their_task() -> None:
+    """Calls of subagents arrive after the calls of their parent."""
+    events: list[StreamEvent] = [
+        ToolCallEvent(id='t', name='task', args=json.dumps({'subagent': 'one'})),
+        ToolCallEvent(id='u', name='ls', args='{}'),
+        ToolCallEvent(id='t/v', name='task', path=['one'], args=json.dumps({'subagent': 'two'})),
+        ToolCallEvent(id='t/w', name='glob', path=['one'], args='{}'),
+        ToolCallEvent(id='t/v/1', name='grep', path=['one', 'two'], args='{}'),
+    ]
+    assert show(*events, ERROR, END) == snapshot("""\
+· task one
+· task one
+  · task two
+    · grep
+  · glob
+· ls
+0 requests, 0 tool calls, 0 tokens in, 0 out, 1 s
+Interrupted.
+""")
+
+
 def test_answer_with_edited_arguments_before_its_call_is_ignored() -> None:
     edited = ApprovalAnswerEvent(id='1', decision='edit', by='person', args={'pattern': 'b'})
     assert show(edited, CALL, edited, RESULT) == snapshot('✓ grep b  /src/a.py: 3\n')
