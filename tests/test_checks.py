@@ -25,6 +25,7 @@ from pydantic_deep import (
     Filesystem,
     LoopDetection,
     MessageList,
+    PlanMode,
     ProjectContext,
     Retries,
     Shared,
@@ -52,6 +53,7 @@ from pydantic_deep.dispatch import Worker, submit
 from pydantic_deep.errors import DeepAgentError, ValidationError
 from pydantic_deep.evals import compare, record_case
 from pydantic_deep.mcp import McpServers
+from pydantic_deep.plan_mode import with_plan_mode
 from pydantic_deep.repository import MemoryRepository, SqlRepository
 from pydantic_deep.repository.sql import open_repository
 from pydantic_deep.server import create_api_key, create_app, revoke_api_key, run_worker
@@ -408,6 +410,8 @@ async def test_arguments_of_other_types_are_refused_at_once(agent: Agent[Any, An
             ],
             'host_directory': [lambda: ProjectContext(host_directory=cast('Any', 5))],
             'general_purpose': [lambda: Subagents(general_purpose=other)],
+            'starts_on': [lambda: PlanMode(starts_on=other)],
+            'is_on': [lambda: with_plan_mode('Go', is_on=other)],
             'build': [lambda: Subagents(build=other)],
             'search': [lambda: Web(search=other)],
             'counter': [lambda: Summarization(counter=other)],

@@ -300,7 +300,7 @@ class Connection:
         """Disconnect, unless a new user has come before the lock was free."""
         async with self._lock:
             if not self._users:
-                self.error = NOT_STARTED
+                self.error = self.error or NOT_STARTED
                 await self._close()
 
     async def _lose(self, toolset: MCPToolset[Any], error: Exception) -> None:

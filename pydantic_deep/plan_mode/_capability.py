@@ -13,6 +13,7 @@ from pydantic_ai.capabilities import AbstractCapability, ValidatedToolArgs, Wrap
 from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import ModelMessage, ToolCallPart, ToolReturn
 
+from pydantic_deep._checks import check_flags
 from pydantic_deep._messages.deferred_metadata import DELEGATES
 from pydantic_deep._messages.headings import PLAN_MODE_HEADING
 from pydantic_deep._messages.notice import Notice, first_requests
@@ -73,6 +74,14 @@ class PlanMode(SendsNotices):
     """The mode; `None` if nothing has switched it yet."""
     _last: ModelMessage | None = field(default=None, init=False, repr=False, compare=False)
     """The last message that was searched for switches; `None` before the first request."""
+
+    def __post_init__(self) -> None:
+        """Validate the option.
+
+        Raises:
+            ValidationError: `starts_on` is not a bool.
+        """
+        check_flags(starts_on=self.starts_on)
 
     @property
     def _is_on(self) -> bool:

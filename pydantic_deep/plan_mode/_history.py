@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, TypeAlias, cast
 from pydantic import JsonValue
 from pydantic_ai.messages import ModelMessage, TextContent, UserContent
 
+from pydantic_deep._checks import check_flags
 from pydantic_deep._messages.headings import PLAN_MODE_HEADING
 from pydantic_deep._messages.notice import noticed
 from pydantic_deep._messages.summary_metadata import CarriedOver, carried_state
@@ -40,8 +41,9 @@ def with_plan_mode(prompt: str | Sequence[UserContent], *, is_on: bool = True) -
         is_on: Whether the agent must propose a plan. `False` ends the mode without a plan.
 
     Raises:
-        ValueError: The prompt has no text.
+        ValueError: The prompt has no text, or `is_on` is not a bool.
     """
+    check_flags(is_on=is_on)
     items = [prompt] if isinstance(prompt, str) else list(prompt)
     for index, item in enumerate(items):
         text = item.content if isinstance(item, TextContent) else item

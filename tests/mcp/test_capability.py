@@ -197,13 +197,15 @@ async def test_reason_of_a_failure_is_for_people_without_secrets(
 
 async def test_server_that_cannot_start_costs_only_its_own_tools(make_server: MakeServer) -> None:
     """The model is informed which server is missing, without text by the server, and others work."""
-    result, model = await run(
-        McpServers(servers={'broken': BROKEN, 'shop': make_server()}), call('shop_add', a=1, b=2), 'done'
-    )
+    servers = McpServers(servers={'broken': BROKEN, 'shop': make_server()})
+    result, model = await run(servers, call('shop_add', a=1, b=2), 'done')
     assert (result.output, results(model)) == ('done', [('3', 'success')])
     assert 'These MCP servers are not running, so their tools are missing: broken.' in (
         model.requests[0].instructions or ''
     )
+    assert list(servers.errors) == ['broken', 'shop']
+    assert 'no-such-program' in servers.errors['broken']  # also after the run, when no server is running
+    assert servers.errors['shop'] == 'not started'
 
 
 async def test_silent_server_is_tried_again_after_five_minutes(
