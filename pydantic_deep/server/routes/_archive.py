@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import gzip
 import io
+import logging
 import tarfile
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from urllib.parse import quote
 
 import anyio.to_thread
+from starlette.responses import StreamingResponse
+from starlette.types import Send
 
-from pydantic_deep.store import SqlStore
+from pydantic_deep.store import SqlStore, StoreUnavailableError
 from pydantic_deep_backends import Tree
+
+_LOGGER = logging.getLogger('pydantic_deep')
 
 
 class _Buffer(io.BytesIO):
@@ -61,6 +66,19 @@ async def begun(chunks: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
                 yield chunk
 
     return all_chunks()
+
+
+class Download(StreamingResponse):
+    """A download, which a failure of the storage cuts off: without its end, the server closes the connection, so that
+    clients do not take it for complete.
+    """
+
+    async def stream_response(self, send: Send) -> None:
+        """Send the chunks."""
+        try:
+            await super().stream_response(send)
+        except StoreUnavailableError as error:
+            _LOGGER.warning('A download was cut off: %s', error)
 
 
 def attachment(name: str) -> str:

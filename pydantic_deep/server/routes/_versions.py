@@ -19,7 +19,7 @@ from pydantic_deep.views import Difference, Version, VersionDetails, VersionFile
 from pydantic_deep_backends import FileVersion
 from pydantic_deep_backends.tracking import STREAMED_BYTES
 
-from ._archive import archive, attachment, begun
+from ._archive import Download, archive, attachment, begun
 from ._parameters import Cursor, Limit, Runner
 
 router = APIRouter(prefix='/api', tags=['versions'], route_class=JsonRoute)
@@ -115,7 +115,7 @@ async def read_file(version: str, path: str, access: Runner) -> Response:
     if file.size > STREAMED_BYTES:
         headers['content-length'] = str(file.size)
         chunks = await begun(store.stream_asset(file.digest))
-        return StreamingResponse(chunks, media_type='application/octet-stream', headers=headers)
+        return Download(chunks, media_type='application/octet-stream', headers=headers)
     data = await store.read_asset(file.digest)
     return Response(data, media_type='application/octet-stream', headers=headers)
 
@@ -147,7 +147,7 @@ async def read_archive(version: str, access: Runner) -> StreamingResponse:
     top = f'version-{loaded.id}'
     chunks = archive(access.state.store, await loaded.file_tree(), top=top, moment=int(loaded.created_at.timestamp()))
     headers = {**FOREIGN_FILES, 'content-disposition': attachment(f'{top}.tar.gz')}
-    return StreamingResponse(await begun(chunks), media_type='application/gzip', headers=headers)
+    return Download(await begun(chunks), media_type='application/gzip', headers=headers)
 
 
 @router.post(

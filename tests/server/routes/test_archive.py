@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
+from starlette.types import Message
 
 from pydantic_deep import create_deep_agent
 from pydantic_deep.server.routes import _versions
-from pydantic_deep.store import open_store
+from pydantic_deep.server.routes._archive import Download
+from pydantic_deep.store import StoreUnavailableError, open_store
 from pydantic_deep.testing import ScriptedModel
 from tests.server.conftest import Client, Gate, MakeClient, Serve
 from tests.server.routes.file_writer import answer, begin, say
@@ -65,6 +68,32 @@ async def test_large_files_are_downloaded_in_chunks(ada: Client, monkeypatch: py
     with tarfile.open(fileobj=io.BytesIO(packed.content), mode='r:gz') as tar:
         [member] = tar
         assert member.size == len(text) + 1
+
+
+async def test_download_whose_storage_fails_is_cut_off_with_one_line_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It gets no end, so that a client does not take it for complete."""
+
+    async def chunks() -> AsyncGenerator[bytes]:
+        yield b'a'
+        raise StoreUnavailableError('The storage is gone.')
+
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        await anyio.sleep_forever()
+        return {}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    await Download(chunks())({'type': 'http'}, receive, send)
+
+    assert [message.get('more_body') for message in sent] == [None, True]
+    assert [(record.message, record.exc_info) for record in caplog.records] == [
+        ('A download was cut off: The storage is gone.', None)
+    ]
 
 
 async def test_download_without_object_storage_is_refused_before_it_begins(
