@@ -23,7 +23,7 @@ from pydantic_deep_backends import BackendProtocol, StateBackend
 from pydantic_deep_backends.errors import InvalidPathError
 from pydantic_deep_backends.paths import parse_path
 
-from ._checks import LIMIT_USAGE, check_backend, check_name, check_object
+from ._checks import LIMIT_USAGE, check_name, check_object
 from ._text.encodings import MAX_FILE_BYTES, count_lines, detect_encoding, guess_media_type
 from .errors import DeepAgentError, InvalidUploadError, UploadNotFoundError, UploadTooLargeError
 from .todos import Todo
@@ -94,7 +94,6 @@ class DeepAgentDeps:
             ValueError: `max_depth` is neither `None` nor a number, or below 0.
             ValidationError: Another field has the wrong type.
         """
-        check_backend('backend', self.backend)
         check_object('todos', self.todos, list, 'Pass a list of `Todo`.')
         for todo in self.todos:
             check_object('todos', todo, Todo, 'Pass a list of `Todo`.')

@@ -692,7 +692,6 @@ async def test_backend_of_another_type_is_refused_at_once(agent: Agent[Any, Any]
         version = await versions.create(backend=StateBackend())
         attempts: list[Callable[[], Any]] = [
             lambda: Filesystem(backend=backend),
-            lambda: DeepAgentDeps(backend=backend),
             lambda: as_workspace(backend),
             lambda: versions.create(backend=backend),
             lambda: versions.load(version.id, backend=backend),

@@ -266,8 +266,7 @@ async def test_deps_need_only_the_attributes() -> None:
 @pytest.mark.parametrize('backend', ['work', Path('work'), None, StateBackend])
 async def test_invalid_backend_is_refused_before_the_first_request(backend: object) -> None:
     model = ScriptedModel('done')
-    deps = DeepAgentDeps()
-    deps.backend = backend  # pyright: ignore[reportAttributeAccessIssue]
+    deps = DeepAgentDeps(backend=backend)  # pyright: ignore[reportArgumentType]
     name = f'the class {backend.__name__}' if isinstance(backend, type) else type(backend).__name__
     with pytest.raises(UserError, match=f'{name}, which is not a backend'):
         await create_deep_agent(model).run('go', deps=deps)

@@ -154,13 +154,7 @@ async def test_fork_survives_a_pause(answer: Any, reload: Callable[[Conversation
     assert await contents(deps, '/new.txt') == 'kept'
 
 
-def deps_without_files() -> DeepAgentDeps:
-    deps = DeepAgentDeps()
-    deps.backend = None  # pyright: ignore[reportAttributeAccessIssue] - only the constructor checks it
-    return deps
-
-
-@pytest.mark.parametrize('deps', [None, 'theirs', deps_without_files()])
+@pytest.mark.parametrize('deps', [None, 'theirs', DeepAgentDeps(backend=None)])  # pyright: ignore[reportArgumentType]
 async def test_unforkable_deps_are_refused_before_the_first_request(deps: object) -> None:
     model = ScriptedModel()
     parent = Agent[Any, Any](model, capabilities=[Subagents([worker()])])
