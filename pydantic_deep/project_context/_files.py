@@ -94,10 +94,10 @@ def render(files: Iterable[ContextFile], max_chars: int) -> str:
 
 
 def _shortened(text: str, max_chars: int) -> str:
-    """Return the first lines of a text, with the number of omitted characters."""
+    """Return the first lines of a text, or the beginning of a longer line, with the number of omitted characters."""
     if len(text) <= max_chars:
         return text
-    kept = text[: text.rfind('\n', 0, max_chars) + 1]
+    kept = text[: text.rfind('\n', 0, max_chars) + 1 or max_chars]
     return f'{kept}… {len(text) - len(kept):,} more characters'
 
 

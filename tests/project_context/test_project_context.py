@@ -106,6 +106,7 @@ async def test_file_that_is_too_large_is_named_with_its_size() -> None:
     [
         (100, '../AGENTS.md:\none\ntwo\n\nAGENTS.md:\nthree\nfour'),
         (16, '../AGENTS.md:\none\n… 3 more characters\n\nAGENTS.md:\nthree\nfour'),
+        (3, '../AGENTS.md:\n… 7 more characters\n\nAGENTS.md:\nthr… 7 more characters'),
         (9, '../AGENTS.md:\n… 7 more characters\n\nAGENTS.md:\nthree\n… 4 more characters'),
     ],
 )

@@ -91,7 +91,9 @@ class VersionRecord(NamedTuple):
     tree: str | None
     """Digest of the file tree."""
     backend: Json | None
-    """A JSON object with the `provider` and `id` of the backend that the files belong to."""
+    """A JSON object with the `provider` and `id` of the backend that the files belong to, and with its type as
+    `unversioned` if no version has them.
+    """
     created_at: int
     """When the version was created."""
 
