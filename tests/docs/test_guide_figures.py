@@ -37,7 +37,7 @@ SKILLS: dict[str, list[float]] = {
     'the catalogue': [Skills().max_catalog_tokens, _catalogue.MAX_FOUND],
     'a `SKILL.md`, or a text file of a skill': [_document.MAX_DOCUMENT_BYTES / MIB],
     'the frontmatter': [_document.MAX_HEADER_CHARS],
-    'folders above a skill': [_scan.MAX_DEPTH],
+    'levels of folders, with that of the skill': [_scan.MAX_DEPTH],
     'folders of one directory': [_scan.MAX_DIRECTORIES],
     'folders of one `BackendSkills`': [_backend.MAX_SKILLS],
     'files of a skill that are named': [_skill_files.MAX_FILES],
