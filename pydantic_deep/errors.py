@@ -122,13 +122,18 @@ produces a failed result for the model and raises none of these.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import cast
+
 from pydantic_deep_backends.errors import BackendError
 
 
 class DeepAgentError(Exception):
     """Base class of all errors of the framework."""
 
-    __reduce__ = BackendError.__reduce__
+    def __reduce__(self) -> tuple[Callable[..., BaseException], tuple[type[BaseException], tuple[object, ...]], object]:
+        """Pickle the message and the attributes, as `BackendError` does."""
+        return BackendError.__reduce__(cast('BackendError', self))
 
 
 class UploadNotFoundError(DeepAgentError, LookupError):
