@@ -32,7 +32,7 @@ async def settle(work: asyncio.Task[None], seconds: float, on_late: Callable[[],
             except asyncio.CancelledError as error:  # each enclosing task may cancel again
                 stopped = error
     if not work.done() or work.cancelled():
-        loop.call_later(LATEST_SECONDS, work.cancel)  # which holds the task until then: a loop holds tasks weakly
+        loop.call_later(LATEST_SECONDS, work.cancel)  # which also keeps the task alive: a loop refers to it weakly
         on_late()
     if stopped is not None:
         raise stopped

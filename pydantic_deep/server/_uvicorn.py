@@ -151,11 +151,8 @@ class _UvicornServer(uvicorn.Server):
         with suppress(SystemExit):  # newer versions of uvicorn exit, older ones return without having started
             await super().startup(sockets)
         if not self.started:
-            raise (
-                ServerStartError
-                if self._served.start_error is None
-                else ServerStartError(str(self._served.start_error))
-            )
+            error = self._served.start_error
+            raise ServerStartError if error is None else ServerStartError(str(error))
         self._on_start()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -121,9 +121,9 @@ class Engine(Protocol):
         ...
 
     async def write_unsynced(self, operation: Callable[[], Operation[T]]) -> T:
-        """Run an operation like `write` that a crash of the database may lose and that may run twice.
+        """Run an operation like `write`, whose changes a crash of the database may lose, and which may run twice.
 
-        If the database can commit without waiting for its disk, it has one statement, which does so.
+        For a database that can commit without waiting for its disk, the operation is one statement that does so.
         """
         ...
 

@@ -187,9 +187,8 @@ class VersionedAgent(Generic[DepsT, OutputT]):
                 root = root._replace(tree=new.tree, backend=described)
             else:
                 root = root._replace(backend=await describe_unversioned(backend))
-                backend = (
-                    None if is_made else backend
-                )  # every turn has that of the deps that `make_deps` returns for it
+                if is_made:
+                    backend = None  # every turn has that of the deps that `make_deps` returns for it
         commit = Commit(
             assets=assets,
             nodes=nodes,

@@ -99,9 +99,8 @@ async def answer_approval(
         raise ServerError('forbidden', 'Resuming the turn requires a key with the scope `run`.')
     own = await access.approval(approval)
     if resume and len(await access.state.store.approvals(status='pending', version_id=own.version.id, limit=2)) < 2:
-        await access.state.runs.check_capacity(
-            access.caller.account
-        )  # or the answer would be stored, and no run started
+        # Otherwise the answer would be stored, and no run started.
+        await access.state.runs.check_capacity(access.caller.account)
     inbox = ApprovalInbox(access.state.store)
     try:
         await inbox.answer(own.record.id, to_decision(body), by=access.owner, reason=body.reason)

@@ -181,9 +181,8 @@ async def list_runs(
     items: dict[str, Run] = {}
     conversations: dict[str, AuthorizedConversation] = {}
     lineages = TurnLineages(store=access.state.store)
-    for id in reversed(
-        await list_run_ids(access, conversation, limit=limit)
-    ):  # the version of a run before its next one
+    ids = await list_run_ids(access, conversation, limit=limit)
+    for id in reversed(ids):  # the version of a run before its next one
         with suppress(ServerError):  # the conversation was deleted, but the log of the run is still cached
             own = await access.run(id, follow=False, conversations=conversations)
             first = id if own.stored is None else own.stored.attempts[0].id  # all attempts are one run
