@@ -10,11 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 from opentelemetry import context, trace
 from opentelemetry.trace import Link, Span, SpanContext, StatusCode
 
 _TRACER = trace.get_tracer('pydantic-deep')
+
+_SUBMITTED: ContextVar[list[Link]] = ContextVar('submitted', default=[])  # noqa: B039 - nobody changes it
 
 VERSION_ID = 'pydantic_deep.version.id'
 """The id of the version at the end, for `VersionedAgent.load`."""
@@ -65,6 +68,21 @@ def span_id() -> str | None:
     """Return the id of the current span, in 16 hexadecimal digits; `None` outside of a trace."""
     span = trace.get_current_span().get_span_context()
     return f'{span.span_id:016x}' if span.is_valid else None
+
+
+@contextmanager
+def submitted_in(trace_id: str | None, span_id: str | None) -> Generator[None]:
+    """Link the turns in a block with the span of any process that submitted them; with none if it was not traced."""
+    token = _SUBMITTED.set(link_to(trace_id, span_id))
+    try:
+        yield
+    finally:
+        _SUBMITTED.reset(token)
+
+
+def submission_links() -> list[Link]:
+    """Return the link to the span that submitted the turn; none in a turn that was not queued."""
+    return _SUBMITTED.get()
 
 
 def link_to(trace_id: str | None, span_id: str | None) -> list[Link]:

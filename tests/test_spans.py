@@ -17,9 +17,10 @@ from pydantic_ai.models.instrumented import InstrumentationSettings
 
 from pydantic_deep import Approve, DeepAgentDeps, LocalBackend, StateBackend, create_deep_agent
 from pydantic_deep._spans import VERSION_ID, link_to
+from pydantic_deep.dispatch import Worker, submit
 from pydantic_deep.store import Store, StoreClosedError, open_store
 from pydantic_deep.testing import ScriptedModel
-from pydantic_deep.versions import ApprovalInbox, VersionedAgent
+from pydantic_deep.versions import ApprovalInbox, TurnOptions, VersionedAgent
 
 pytestmark = pytest.mark.anyio
 
@@ -184,6 +185,24 @@ async def test_recovery_links_to_the_first_attempt(exporter: TestExporter) -> No
     first, *later = spans_named(exporter, 'turn')
     assert links_of(first) == []
     assert [links_of(span) for span in later] == [[(first['context']['trace_id'], first['context']['span_id'])]] * 2
+
+
+async def test_queued_turn_links_to_the_span_that_submitted_it(exporter: TestExporter) -> None:
+    """A worker of any process runs it, in a trace of its own."""
+    agent = create_deep_agent(ScriptedModel('one', 'two'), name='analyst')
+    async with open_store('memory:') as store:
+        versioned = VersionedAgent(agent, store)
+        root = await versioned.create()
+        with logfire.span('request'):
+            traced = await submit(root, TurnOptions(prompt='go'), store)
+        untraced = await submit(root, TurnOptions(prompt='go'), store)
+        worker = Worker({'analyst': versioned}, store)
+        for run in (traced, untraced):
+            await worker.execute(run.run_id)
+    (request,) = spans_named(exporter, 'request')
+    turns = spans_named(exporter, 'turn analyst')
+    assert [links_of(turn) for turn in turns] == [[(request['context']['trace_id'], request['context']['span_id'])], []]
+    assert turns[0]['context']['trace_id'] != request['context']['trace_id']
 
 
 async def test_resumption_of_an_untraced_turn_has_no_link() -> None:

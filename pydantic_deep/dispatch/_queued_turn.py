@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from pydantic_ai import CancellationToken
 
 from pydantic_deep._messages.half_characters import join_halves
+from pydantic_deep._spans import submitted_in
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.store import (
     QueuedRunRecord,
@@ -77,6 +78,11 @@ class QueuedTurn:
 
     async def run(self, emit: Callable[[StreamEvent], None]) -> bool:
         """Run the turn or its rest; return whether the run is over."""
+        trace_id, span_id = self._options.get('submitted_in', (None, None))
+        with submitted_in(trace_id, span_id):
+            return await self._run_or_resume(emit)
+
+    async def _run_or_resume(self, emit: Callable[[StreamEvent], None]) -> bool:
         attempts = await load_attempts(self._store, self._run.run_id)
         if self._run.cancelled_at is not None:
             if not attempts:

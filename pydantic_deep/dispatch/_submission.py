@@ -7,6 +7,7 @@ import logging
 from typing import Any
 
 from pydantic_deep._checks import MAX_INTEGER, check_index, check_names, check_object
+from pydantic_deep._spans import span_id, trace_id
 from pydantic_deep.store import QueuedRunRecord, SqlStore, new_id, now
 from pydantic_deep.versions import AgentVersion, ApprovalsPendingError, TurnOptions, VersionedConversation
 
@@ -28,7 +29,6 @@ async def submit(
     session_id: str | None = None,
     max_active: int | None = None,
     max_of_key: int | None = None,
-    exclusive: bool = False,
 ) -> QueuedRunRecord:
     """Queue a turn and return its record; its `run_id` is the id of the run. The queue is in the store.
 
@@ -44,7 +44,7 @@ async def submit(
         place: The version to start from, or the conversation whose head the turn continues.
         options: The prompt, or the answers to the pending approvals of the version or head, which are stored at once,
             even if a limit is reached. `moves_head` applies to a version; the turn of a conversation always moves its
-            head.
+            head, and a prompt for it is queued also with `exclusive`.
         store: The store of the version.
         dispatcher: Delivers the run to a worker. Without it, workers find the run when they look for work.
         priority: Runs with a higher number begin first.
@@ -53,7 +53,6 @@ async def submit(
         session_id: Your own session id, which the run passes on to tools.
         max_active: The maximum number of runs of the store that have not ended, of all processes.
         max_of_key: The maximum number of those of `key_id`.
-        exclusive: Whether to refuse a turn from a version while another queued turn from it is active.
 
     Raises:
         ValidationError: An option is invalid, or another process cannot have it, such as `deps`.
@@ -62,7 +61,7 @@ async def submit(
         NothingPendingError: The options contain no prompt, and nothing is pending.
         ApprovalAnsweredError: An approval is already answered.
         QueueLimitError: A maximum is reached.
-        VersionBusyError: The turn is `exclusive`, and another one from the version is active.
+        VersionBusyError: The turn is `exclusive`, and another run from the version is active.
         ValueError: The id of the run is in use.
     """
     check_names(account=account, key_id=key_id, session_id=session_id)
@@ -72,6 +71,8 @@ async def submit(
     document = json.loads(dumped)
     if session_id is not None:
         document['session_id'] = session_id
+    if (span := span_id()) is not None:
+        document['submitted_in'] = [trace_id(), span]
     if options.run_id is not None and await store.run(options.run_id) is not None:
         raise ValueError(f'The store has a run {options.run_id!r} already. Use a new id.')
     version = place if isinstance(place, AgentVersion) else await place.head()
@@ -95,7 +96,7 @@ async def submit(
         options=json.dumps(document),
         submitted_at=now(),
     )
-    await store.queue.add(run, max_active=max_active, max_of_key=max_of_key, exclusive=exclusive)
+    await store.queue.add(run, max_active=max_active, max_of_key=max_of_key, exclusive=options.exclusive)
     if dispatcher is not None:
         await _deliver(run, dispatcher)
     return run

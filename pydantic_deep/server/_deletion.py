@@ -8,11 +8,20 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 
-from pydantic_deep.store import Commit, HeadMove, Store, VersionConflictError, VersionFilter, VersionNotFoundError
+from pydantic_deep.store import (
+    Commit,
+    HeadMove,
+    Store,
+    VersionBusyError,
+    VersionConflictError,
+    VersionFilter,
+    VersionNotFoundError,
+)
 
 from ._run_start import refuse_if_running
 from ._state import ServerState
 from .http._errors import ServerError
+from .runs._pool import busy_error
 from .runs._stored_runs import StoredRun
 
 _ALL = 1_000_000
@@ -26,8 +35,11 @@ async def delete_conversation(state: ServerState, id: str) -> None:
         ServerError: A run of the conversation is running.
     """
     await refuse_if_running(state, id)
-    for conversation_id in [*await _conversations_below(state.store, id), id]:
-        await _delete_versions(state.store, VersionFilter(conversation_id=conversation_id))
+    try:
+        for conversation_id in [*await _conversations_below(state.store, id), id]:
+            await _delete_versions(state.store, VersionFilter(conversation_id=conversation_id), exclusive=True)
+    except VersionBusyError as error:  # a run has just begun
+        raise busy_error(error.run_id) from None
 
 
 @asynccontextmanager
@@ -67,9 +79,9 @@ async def delete_run(state: ServerState, run: StoredRun) -> None:
         await _delete_versions(store, VersionFilter(run_id=attempt_id))
 
 
-async def _delete_versions(store: Store, wanted: VersionFilter) -> None:
+async def _delete_versions(store: Store, wanted: VersionFilter, *, exclusive: bool = False) -> None:
     while versions := await store.versions(wanted, limit=1):
-        await store.delete(versions[0].id)  # also deletes the steps of its turn
+        await store.delete(versions[0].id, exclusive=exclusive)  # also deletes the steps of its turn
 
 
 async def _conversations_below(store: Store, id: str) -> list[str]:

@@ -15,7 +15,7 @@ from pydantic_ai.usage import UsageLimits
 
 from pydantic_deep._checks import check_names, check_prompt
 from pydantic_deep.approvals import ApprovalChangedError, ApprovalError, Decision, answer_approvals
-from pydantic_deep.store import ApprovalAnsweredError
+from pydantic_deep.store import ApprovalAnsweredError, VersionBusyError
 from pydantic_deep.versions import InboxItem, SupportsFilling, TurnOptions
 
 from ._state import ServerState
@@ -38,7 +38,8 @@ async def start_run(
     session_id: str | None = None,
     renderings: Mapping[str, Rendering] | None = None,
 ) -> ServerRun:
-    """Start a turn from a version that the caller owns. If the version is the head, the head moves with the turn.
+    """Start a turn from a version that the caller owns, and return its run when it is stored, so that a crash does not
+    lose it. If the version is the head, the head moves with the turn.
 
     Args:
         access: The access of the caller, who also counts as the author of answers.
@@ -54,6 +55,7 @@ async def start_run(
         ValidationError: The prompt or the session id is blank or not a string.
         ApprovalAnsweredError: An approval has already been answered.
         ApprovalChangedError: A pending call has changed since it was shown.
+        VersionNotFoundError: The version was deleted in the meantime.
         WorkspaceReplacedError: The directory is not the one with the files of the version, and contains other files.
     """
     check_names(session_id=session_id)
@@ -65,7 +67,7 @@ async def start_run(
         check_prompt('prompt', options.prompt)
     if branch is not None and branch in {known.name for known in await state.store.branches(version.conversation_id)}:
         raise ServerError('conflict', f'The conversation already has a branch {branch!r}. Choose another name.')
-    await _refuse_if_busy(state, version)
+    await refuse_if_busy(state, version)
     if isinstance(state.make_backend, SupportsFilling) and not state.hands_over:
         await state.make_backend.fill(state.store, version.record)
     await version.check_directory()
@@ -75,11 +77,20 @@ async def start_run(
         by=access.owner,
         usage_limits=await _usage_limits(state, version, max_iterations),
         moves_head=conversation is not None and conversation.head_id == version.id,
+        exclusive=True,
     )
     owner, key_id = access.owner, access.caller.account
     if state.hands_over and not renderings:
         return await state.runs.submit(version, options, state.store, owner=owner, key_id=key_id, session_id=session_id)
-    return state.runs.start(version, options, owner=owner, key_id=key_id, session_id=session_id, renderings=renderings)
+    run = state.runs.start(version, options, owner=owner, key_id=key_id, session_id=session_id, renderings=renderings)
+    await run.begun.wait()
+    match run.refusal:
+        case None:
+            return run
+        case VersionBusyError() as error:
+            raise busy_error(error.run_id)
+        case error:
+            raise error
 
 
 async def refuse_if_running(state: ServerState, conversation_id: str) -> None:
@@ -141,7 +152,7 @@ async def _check_answers(state: ServerState, version: ServedVersion, answers: Ma
         raise ServerError('invalid' if answers else 'conflict', str(error)) from None
 
 
-async def _refuse_if_busy(state: ServerState, version: ServedVersion) -> None:
+async def refuse_if_busy(state: ServerState, version: ServedVersion) -> None:
     """Refuse if a run that any process has started from the same version is active. The run pool checks those of this
     process again; it must not refuse because of one that has ended without being noticed here.
     """

@@ -253,14 +253,19 @@ class Store(Protocol):
         """Return all nodes of a tree, keyed by digest, as `Tree.from_nodes` takes them. Raises `AssetNotFoundError`."""
         ...
 
-    async def delete(self, id: str) -> None:
+    async def delete(self, id: str, *, exclusive: bool = False) -> None:
         """Delete one version. Its children remain, and their lineage ends at the deleted version.
 
         Deleting the end of a turn also deletes its pending approvals, and those steps of the turn that no other version
         descends from. A run that continues from the version is preserved.
 
+        Args:
+            id: The version.
+            exclusive: Whether to refuse this while a run that starts from the version is active.
+
         Raises:
             VersionNotFoundError: No such version exists.
+            VersionBusyError: The deletion is `exclusive`, and a run is active.
         """
         ...
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from pydantic_deep._checks import check_key, check_keys, check_page, check_seconds
 
+from ._exclusive import Orphans, no_orphans, write_unless_busy
 from .engine import Engine
 from .errors import QueueLimitError
 from .operations import _queue
@@ -28,8 +29,9 @@ class RunQueue:
     store of a worker, whose liveness is determined by its lock and never by a clock.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, orphans: Orphans = no_orphans) -> None:
         self._engine = engine
+        self._orphans = orphans
         self._dialect = engine.dialect if isinstance(engine, SupportsTables) else SQLITE
 
     @property
@@ -56,7 +58,7 @@ class RunQueue:
             run: The run, in state `queued`.
             max_active: The maximum number of runs of the store that have not ended.
             max_of_key: The maximum number of those of the same key.
-            exclusive: Whether to refuse the run while another one of the queue that starts from its version is active.
+            exclusive: Whether to refuse the run while another one that starts from its version is active.
 
         Raises:
             QueueLimitError: A maximum is reached.
@@ -64,7 +66,12 @@ class RunQueue:
             ValueError: The queue has a run of this id.
         """
         check_texts((run.agent_name, run.account, run.key_id, run.options))
-        reached = await self._engine.write(partial(_queue.add, run, max_active, max_of_key, exclusive=exclusive))
+        reached = await write_unless_busy(
+            lambda orphans: self._engine.write(
+                partial(_queue.add, run, max_active, max_of_key, exclusive=exclusive, orphans=orphans)
+            ),
+            self._orphans,
+        )
         if reached is not None:
             raise QueueLimitError(*reached)
 

@@ -32,6 +32,7 @@ from pydantic_deep._spans import VERSION_ID, open_span
 from ._asset_blobs import MAX_STREAM_BYTES, AssetBlobs
 from ._backups import write_backup
 from ._blob_store import BlobStore
+from ._exclusive import write_unless_busy
 from ._fork_guard import ForkGuard
 from ._run_queue import RunQueue
 from ._sql_limits import SqlLimits
@@ -93,6 +94,9 @@ _EVERYTHING: Final = VersionFilter()
 
 _SQL_LIMITS: Final = SqlLimits()
 
+_ALL_RUNS: Final = 1_000_000
+"""An upper bound for the number of running runs."""
+
 _INLINE_BYTES: Final = 16_384
 """Maximum size of a commit that is compressed and hashed on the event loop, in about a millisecond; larger ones use a
 thread.
@@ -130,7 +134,7 @@ class SqlStore(AsyncResource):
     @cached_property
     def queue(self) -> RunQueue:
         """The turns that workers run."""
-        return RunQueue(self._engine)
+        return RunQueue(self._engine, self._all_orphans)
 
     @property
     def url(self) -> str:
@@ -158,7 +162,9 @@ class SqlStore(AsyncResource):
         self._orphaned -= marked  # an earlier commit that was to begin them is lost
         try:
             with open_span('store commit', about):
-                committed, conflict = await self._engine.write(partial(commit_operation, prepared, self.owner, now))
+                committed, conflict = await self._write_unless_busy(
+                    lambda orphans: commit_operation(prepared, self.owner, now, orphans)
+                )
         except BaseException:
             self._orphaned |= marked  # they exist already
             raise
@@ -300,6 +306,14 @@ class SqlStore(AsyncResource):
         living = await self._engine.living_owners(sorted(owners))
         orphans = [run for run in running if run.owner not in living or self._is_marked_orphaned(run.id, run.owner)]
         return _parents_first(orphans)[:limit]
+
+    async def _all_orphans(self) -> list[RunRecord]:
+        return await self.orphans(_ALL_RUNS)
+
+    async def _write_unless_busy(self, operation: Callable[[Collection[str]], Operation[T]]) -> T:
+        return await write_unless_busy(
+            lambda orphans: self._engine.write(partial(operation, orphans)), self._all_orphans
+        )
 
     async def claim_run(self, run_id: str) -> bool:
         """Make this process the owner of an orphaned run; return `False` if another process owns it."""
@@ -479,10 +493,10 @@ class SqlStore(AsyncResource):
         """Return all nodes of a tree, keyed by digest."""
         return await self._read_existing('node', AssetNotFoundError, partial(_reads.nodes, digest), digest=digest)
 
-    async def delete(self, id: str) -> None:
+    async def delete(self, id: str, *, exclusive: bool = False) -> None:
         """Delete one version; its children remain."""
         check_key('id', id)
-        await self._engine.write(partial(delete, id))
+        await self._write_unless_busy(lambda orphans: delete(id, orphans if exclusive else None))
 
     async def delete_line(self, head_id: str) -> int:
         """Delete a version and its ancestors, up to the first with other descendants, which remains."""

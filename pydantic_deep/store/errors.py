@@ -245,7 +245,7 @@ class QueueLimitError(StoreError):
 
 
 class VersionBusyError(StoreError):
-    """Another run of the queue has started from the version, and is active.
+    """Another run has started from the version, and is active.
 
     Attributes:
         run_id: The other run.

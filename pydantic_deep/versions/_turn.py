@@ -32,6 +32,7 @@ from pydantic_deep._spans import (
     link_to,
     open_span,
     span_id,
+    submission_links,
     trace_id,
 )
 from pydantic_deep.approvals import NothingPendingError
@@ -177,12 +178,15 @@ async def open_turn(session: Session[Any, Any], request: TurnRequest) -> AsyncGe
 
 
 async def _links(store: Store, request: TurnRequest) -> list[Link]:
-    """Return the link to the span of the run that paused, or of the first attempt at a run that crashed."""
+    """Return the links to the span of the run that paused, or of the first attempt at a run that crashed, and to the
+    span that submitted a queued turn.
+    """
     attempts = request.crashed.attempts
     run = attempts[0] if attempts else None
     if request.is_resumption and request.base.run_id is not None:
         run = await store.run(request.base.run_id)
-    return [] if run is None else link_to(run.trace_id, load_options(run).span_id)
+    earlier = [] if run is None else link_to(run.trace_id, load_options(run).span_id)
+    return [*earlier, *submission_links()]
 
 
 @asynccontextmanager
@@ -403,7 +407,7 @@ async def _begin(
         started_at=now(),
         ended_at=None,
     )
-    commit = Commit(runs=[run])
+    commit = Commit(runs=[run], exclusive=options.exclusive)
     if request.attempt_of is not None:  # one commit ends the attempt and begins the next: a crash leaves one to recover
         ended = await end_of_attempt(session.store, request.attempt_of)
         commit = replace(commit, fence=request.attempt_of, ends=[ended])

@@ -25,7 +25,8 @@ from .recording._prompts import Prompt, decode_prompt, encode_prompt
 class TurnOptions:
     """The input of a turn, a prompt or answers to pending approvals, and the options of its run.
 
-    `AgentVersion.run` and `AgentVersion.stream` take this object. `advance` and `resume` take the same as keywords.
+    `AgentVersion.run` and `AgentVersion.stream` take this object. `advance` and `resume` take the most common options as
+    keywords.
     """
 
     prompt: Prompt | None = None
@@ -65,6 +66,10 @@ class TurnOptions:
     """Whether to move the head of the conversation to the new version, if it is at the version that the turn starts
     from.
     """
+    exclusive: bool = False
+    """Whether to refuse the turn with `VersionBusyError` while another run from its version is active, in any process.
+    Of turns that begin at the same time, one is accepted.
+    """
 
     def check(self) -> None:
         """Check the values that do not depend on the version.
@@ -93,7 +98,7 @@ class TurnOptions:
         """Return the prompt as JSON, if any, and the other options as a JSON object, for a turn in another process.
 
         Answers, `by` and `reason` are not among them: store them first, with `AgentVersion.answer`. `moves_head`,
-        `run_id` and the cancellation token belong to the process that runs the turn.
+        `exclusive`, `run_id` and the cancellation token belong to the process that submits or runs the turn.
 
         Raises:
             ValidationError: An option is invalid, or another process cannot have it: `deps`, a model that is an object,

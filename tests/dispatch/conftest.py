@@ -120,7 +120,7 @@ class Store(MortalStore):
 
     @cached_property
     def queue(self) -> RunQueue:
-        return RunQueue(self.mortal)
+        return RunQueue(self.mortal, self.orphans)
 
     async def commit(self, commit: Commit) -> Committed:
         try:

@@ -15,12 +15,14 @@ from pydantic_deep.dispatch import DispatcherUnavailableError, InProcessDispatch
 from pydantic_deep.errors import ValidationError
 from pydantic_deep.store import (
     ApprovalAnsweredError,
+    Commit,
     QueueLimitError,
     VersionBusyError,
     VersionNotFoundError,
     new_id,
     open_store,
 )
+from pydantic_deep.store._samples import sample_run
 from pydantic_deep.testing import ScriptedModel
 from pydantic_deep.versions import AgentVersion, ApprovalsPendingError, TurnOptions
 from tests.dispatch.conftest import Store, answers, ask, begin, process
@@ -156,9 +158,29 @@ async def test_submission_beyond_a_limit_is_refused(url: str) -> None:
 async def test_exclusive_turn_from_a_busy_version_is_refused(url: str) -> None:
     async with process(url) as store:
         version = await (await begin(world_of(url), store)).head()
-        run = await submit(version, TurnOptions(prompt='a'), store, exclusive=True)
+        run = await submit(version, TurnOptions(prompt='a', exclusive=True), store)
         with pytest.raises(VersionBusyError, match=run.run_id):
-            await submit(version, TurnOptions(prompt='b'), store, exclusive=True)
+            await submit(version, TurnOptions(prompt='b', exclusive=True), store)
+
+
+async def test_exclusive_turn_is_refused_while_a_run_that_was_not_queued_is_running(url: str) -> None:
+    """Both are refused: one that is submitted, and one that begins here. The run of a crashed process refuses nothing."""
+    world = world_of(url)
+    async with process(url) as store, process(url) as other:
+        version = await (await begin(world, store)).head()
+        run = sample_run(version.conversation_id, base_id=version.id)
+        await other.commit(Commit(runs=[run]))
+        options = TurnOptions(prompt='a', exclusive=True)
+        with pytest.raises(VersionBusyError, match=run.id):
+            await submit(version, options, store)
+        with pytest.raises(VersionBusyError, match=run.id):
+            await version.run(options)
+        other.mark_orphaned(run.id)
+        assert await store.queue.list() == []
+        await other.aclose()
+        queued = await submit(version, options, store)
+        with pytest.raises(VersionBusyError, match=queued.run_id):
+            await version.run(options)
 
 
 async def test_id_of_another_run_is_refused(url: str) -> None:

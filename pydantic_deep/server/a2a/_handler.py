@@ -244,7 +244,6 @@ class AgentHandler(RequestHandler):
                 return await load_task(self._access, task.id, agent=self._agent, run_id=task.run.id)
         repetitions = self._access.state.repetitions
         run = await repetitions.start(self._access.owner, self._agent, identity, partial(self._start, message))
-        await run.begun.wait()
         return await load_task(self._access, message.task_id or run.id, agent=self._agent, run_id=run.id)
 
     async def _start(self, message: Message, run_id: str | None) -> ServerRun:

@@ -94,9 +94,6 @@ async def finish(call: Call, run_id: str, *, seconds: float) -> RunResult | Inpu
     """
     if seconds == 0 or not _has_declared(call.session):
         return await wait_and_ask(call, run_id, seconds=seconds)
-    own = await call.access.run(run_id)
-    if own.local is not None:
-        await own.local.begun.wait()  # a crash does not lose the task, and each process finds it
     asks = can_ask(call.access, call.session)
     id = await find_first_run(call.access.state, run_id) if asks else run_id
     task = await load_task(call.access, id, follow=asks)
@@ -167,12 +164,10 @@ async def _update(access: Access, session: ServerSession, task: TurnTask, params
 async def _resume(access: Access, task: TurnTask, version_id: str) -> None:
     """Start the run that resumes a task, unless another request has started it."""
     try:
-        run = await start_run(access, await access.version(version_id), TurnOptions())
+        await start_run(access, await access.version(version_id), TurnOptions())
     except DeepAgentError:
         if (await load_task(access, task.id)).run.id == task.run.id:
             raise
-    else:
-        await run.begun.wait()
 
 
 async def _cancel(access: Access, session: ServerSession, task: TurnTask, params: object) -> dict[str, Any]:

@@ -98,7 +98,6 @@ class TurnRequest:
             self.access, version, options, max_iterations=body.max_iterations, session_id=body.session_id
         )
         headers = {'location': f'/api/runs/{run.id}', 'x-run-id': run.id}
-        await run.begun.wait()
         if STREAM in self.request.headers.get('accept', ''):
             response = tail_log(
                 run.log, run.id, None, self.selection, keepalive_seconds=state.settings.keepalive_seconds

@@ -30,6 +30,7 @@ from pydantic_deep.store import (
     SqlStore,
     StoreUnavailableError,
     VersionBusyError,
+    VersionNotFoundError,
     new_id,
     now,
 )
@@ -230,8 +231,11 @@ class RunPool:
                 self._resumed.pop(run_id, None)
 
     def _keep(self, run: ServerRun) -> None:
-        """Cache the log of an ended run."""
+        """Cache the log of an ended run, unless it was refused."""
         run.mark_ended()
+        if run.refusal is not None:
+            _discard_logs(run)
+            return
         self._ended.put(run.id, run, lambda: run.logs)
 
     def runs_of(self, owner: str) -> list[ServerRun]:
@@ -330,7 +334,6 @@ class RunPool:
                 session_id=session_id,
                 max_active=self._settings.max_runs,
                 max_of_key=self._settings.max_runs_per_key,
-                exclusive=True,
             )
         return self._mirrors.add(record)
 
@@ -464,7 +467,7 @@ class RunPool:
             finally:
                 del self._running[run.id]
                 self._keep(run)
-                if self._metrics is not None and run.outcome is not None:
+                if self._metrics is not None and run.outcome is not None and run.refusal is None:
                     self._metrics.run_ended(run.agent_name, run.outcome, run.usage)
 
     async def _execute(
@@ -497,6 +500,8 @@ class RunPool:
             failure = error
             raise
         finally:
+            if isinstance(failure, VersionBusyError | VersionNotFoundError) and not run.begun.is_set():
+                run.refusal = failure
             run.usage = translator.usage
             for renderer in renderers:
                 renderer.end(failure)

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 import anyio
 from pydantic_ai import CancellationToken
 
-from pydantic_deep.store import QueuedRunRecord, utc_datetime
+from pydantic_deep.store import QueuedRunRecord, VersionBusyError, VersionNotFoundError, utc_datetime
 from pydantic_deep.streaming import (
     EndEvent,
     EntryEncoder,
@@ -73,6 +73,8 @@ class ServerRun:
     """The token that cancels the run."""
     begun: anyio.Event = field(default_factory=anyio.Event)
     """Set when the run is stored, after which a crash does not lose it, or has ended without being stored."""
+    refusal: VersionBusyError | VersionNotFoundError | None = None
+    """Why the store refused to begin the run, although it could begin when it was requested."""
     is_mirrored: bool = False
     """Whether a worker executes the run, in this process or another: `RunPool.request_cancel` cancels it."""
     has_stored_end: bool = False

@@ -97,7 +97,6 @@ async def start_thread_run(
     async with _head_at(access, version if is_prompt else None, head):
         run = await start_run(access, version, options, session_id=thread, renderings=here)
     _render_here(access.state, run, form, render)
-    await run.begun.wait()
     return run
 
 

@@ -9,7 +9,7 @@ import pytest
 from pydantic_deep.store._ids import new_id
 from pydantic_deep.store._protocol import Store
 from pydantic_deep.store._samples import Dialogue, sample_asset, sample_run
-from pydantic_deep.store.errors import RunTakenOverError, UnfinishedCheckoutError
+from pydantic_deep.store.errors import RunTakenOverError, UnfinishedCheckoutError, VersionBusyError
 from pydantic_deep.store.records import Commit, RunEnd, WorkspaceRecord, checkout_claim
 
 from ._base import WRITERS, OpenStore, StoreRules
@@ -168,3 +168,47 @@ class ProcessRules(StoreRules):
         runs = [new_id() for _ in range(WRITERS)]
         claims = (stores[n % 4].claim_workspace('{}', run, None) for n, run in enumerate(runs))
         assert sorted(await asyncio.gather(*claims)) == [False] * (WRITERS - 1) + [True]
+
+    async def test_one_of_several_concurrent_exclusive_runs_from_a_version_begins(self, open_store: OpenStore) -> None:
+        stores = [await open_store() for _ in range(4)]
+        dialogue = Dialogue(stores[0])
+        base = await dialogue.begin()
+        begun: list[str] = []
+        refused: list[str] = []
+
+        async def begin(store: Store) -> None:
+            run = sample_run(dialogue.id, base_id=base.id)
+            try:
+                await store.commit(Commit(runs=[run], exclusive=True))
+                begun.append(run.id)
+            except VersionBusyError as error:
+                refused.append(error.run_id)
+
+        await asyncio.gather(*(begin(stores[n % 4]) for n in range(WRITERS)))
+        assert refused == begun * (WRITERS - 1)
+        later = await dialogue.add(base)
+        for run in (
+            sample_run(dialogue.id, base_id=later.id),
+            sample_run(dialogue.id, base_id=base.id, parent_run_id=begun[0]),
+        ):
+            await stores[0].commit(Commit(runs=[run], exclusive=run.base_id == later.id))
+        await stores[0].commit(Commit(ends=[RunEnd(run_id=begun[0], state='failed')]))
+        await begin(stores[1])
+        assert len(begun) == 2
+
+    async def test_orphan_does_not_refuse_an_exclusive_run_or_deletion(self, open_store: OpenStore) -> None:
+        dead, living = await open_store(), await open_store()
+        dialogue = Dialogue(living)
+        base = await dialogue.begin()
+        run = sample_run(dialogue.id, base_id=base.id)
+        await dead.commit(Commit(runs=[run]))
+        with pytest.raises(VersionBusyError, match=run.id):
+            await living.delete(base.id, exclusive=True)
+        await dead.aclose()
+        second = sample_run(dialogue.id, base_id=base.id)
+        await living.commit(Commit(runs=[second], exclusive=True))
+        with pytest.raises(VersionBusyError, match=second.id):
+            await living.delete(base.id, exclusive=True)
+        living.mark_orphaned(second.id)
+        await living.delete(base.id, exclusive=True)
+        assert await living.versions() == []

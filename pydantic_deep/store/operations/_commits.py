@@ -8,7 +8,7 @@ commit refers to must exist; `CommitState` holds their numbers, each looked up o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, cast
 
@@ -42,6 +42,7 @@ from pydantic_deep.store.sql._statements import (
 
 from ._appends import FIND_BRANCHES, Appended, append, conversation_of, find_branches
 from ._contents import CONVERSATION, put_assets, put_configs, put_mentions, put_nodes, touch_condemned
+from ._queue import refuse_if_busy
 
 PARENT: Final = 0
 MERGED: Final = 1
@@ -51,12 +52,12 @@ _VERSION: Final = (
     'id, parent_id, cloned_from, merged_from, kind, state, conversation, branch, message_count, run_id, config, usage, output,'
     ' pending, deps, tree, created_at, seal'
 )
-_LOCK_VERSIONS: Final = (
+_FIND_VERSIONS: Final = (
     'SELECT v.id, v.number, v.conversation, g.since FROM version v'
     f' LEFT JOIN condemned g ON g.kind = {CONVERSATION} AND g.number = v.conversation'
-    f' WHERE v.id IN ({{}}) ORDER BY v.id{for_key_share("v")}'
+    ' WHERE v.id IN ({}) ORDER BY v.id'
 )
-"""Query for versions that a commit refers to, which then cannot be deleted until it ends."""
+"""Query for versions that a commit refers to. It locks them, so that they cannot be deleted until the commit ends."""
 
 
 @dataclass(kw_only=True)
@@ -66,6 +67,7 @@ class CommitState:
     prepared: Prepared
     owner: str
     now: int
+    orphans: Collection[str]
     assets: dict[str, int] = field(default_factory=dict[str, int])
     nodes: dict[str, int] = field(default_factory=dict[str, int])
     numbers: dict[str, int] = field(default_factory=dict[str, int])
@@ -81,9 +83,11 @@ class CommitState:
         return None if digest is None else self.nodes[digest]
 
 
-def commit(prepared: Prepared, owner: str, now: int) -> Operation[tuple[Committed, VersionConflictError | None]]:
+def commit(
+    prepared: Prepared, owner: str, now: int, orphans: Collection[str] = ()
+) -> Operation[tuple[Committed, VersionConflictError | None]]:
     """Apply a commit. The conflict over a head is returned, not raised: the rest of the commit remains in effect."""
-    state = CommitState(prepared=prepared, owner=owner, now=now)
+    state = CommitState(prepared=prepared, owner=owner, now=now, orphans=orphans)
     new = prepared.commit
     yield from _lock_runs(new, owner)
     state.assets = yield from put_assets(prepared.assets, _assets_of(new))
@@ -174,8 +178,9 @@ def _find_versions(state: CommitState) -> Operation[None]:
     others += [head.version_id for head in new.heads] + [conversation.head_id for conversation in new.conversations]
     wanted |= {id for id in others if id is not None} - created
     packed = sorted(map(_keys.pack_id, wanted))
+    lock = for_update('v') if new.exclusive else for_key_share('v')
     while True:
-        rows = yield from select_in(_LOCK_VERSIONS, packed)
+        rows = yield from select_in(f'{_FIND_VERSIONS}{lock}', packed)
         if (yield from touch_condemned(CONVERSATION, [row[2] for row in rows if row[3] is not None])):
             break
     state.numbers = {id_from(id): integer(number) for id, number, *_ in rows}
@@ -187,6 +192,10 @@ def _find_versions(state: CommitState) -> Operation[None]:
 
 def _put_runs(state: CommitState) -> Operation[None]:
     runs = state.prepared.commit.runs
+    if state.prepared.commit.exclusive:
+        for run in runs:
+            if run.base_id is not None:
+                yield from refuse_if_busy(run.conversation_id, run.base_id, state.orphans)
     if runs:
         owner = state.owner
         rows = [_rows.run_row(run._replace(owner=owner if run.state == 'running' else None)) for run in runs]

@@ -18,12 +18,16 @@ from pydantic_deep.store.sql._statements import id_from, integer, select_in
 from pydantic_deep.store.sql._tallies import cut_edges, remove
 
 from ._commits import PARENT, move_head
+from ._queue import refuse_if_busy
 from ._reads import version_number
 
 
-def delete(id: str) -> Operation[None]:
-    """Delete one version."""
+def delete(id: str, orphans: Collection[str] | None = None) -> Operation[None]:
+    """Delete one version, unless a run from it is active that is not among these; `None` if that does not matter."""
     number = yield from _lock(id)
+    if orphans is not None:
+        ((version, conversation),) = yield Statement(_IDS, (number,))
+        yield from refuse_if_busy(id_from(conversation), id_from(version), orphans)
     for row in (yield from _with_steps(number, ())):
         yield from _remove_row(row)
 
@@ -45,6 +49,7 @@ def delete_line(head_id: str) -> Operation[int]:
     return count
 
 
+_IDS: Final = 'SELECT v.id, c.id FROM version v JOIN conversation c ON c.number = v.conversation WHERE v.number = ?1'
 _LOCK: Final = f'SELECT number FROM version WHERE number = ?1{for_update()}'
 """From here on no commit can refer to the version."""
 

@@ -18,7 +18,6 @@ from pydantic_deep.store.sql._statements import (
     decoded,
     encoded,
     id_from,
-    id_or_none,
     insert,
     integer,
     marks,
@@ -55,12 +54,20 @@ def _record(row: Row) -> QueuedRunRecord:
 
 
 def add(
-    run: QueuedRunRecord, max_active: int | None, max_of_key: int | None, *, exclusive: bool = False
+    run: QueuedRunRecord,
+    max_active: int | None,
+    max_of_key: int | None,
+    *,
+    exclusive: bool = False,
+    orphans: Collection[str] = (),
 ) -> Operation[tuple[int, bool] | None]:
     """Add a run, unless a limit is reached; return the number of active runs and whether they are those of the key.
 
-    Runs of a conversation are added one at a time. Otherwise one could become visible after a later one has begun.
+    Runs of a conversation are added one at a time. Otherwise one could become visible after a later one has begun. An
+    exclusive one also locks its version before it looks for other runs from it, as runs without a queue do.
     """
+    if exclusive and run.base_id is not None:
+        yield Statement(f'SELECT 1 FROM version WHERE id = ?1{for_update()}', (_keys.pack_id(run.base_id),))
     if max_active is not None or max_of_key is not None:  # so are all runs with limits, so that the counts are exact
         yield Statement(f"SELECT value FROM meta WHERE key = 'format'{for_update()}")
     else:
@@ -68,8 +75,8 @@ def add(
         yield Statement(f'SELECT 1 FROM conversation WHERE id = ?1{for_update()}', (id,))
     if (reached := (yield from reached_limit(run.key_id, max_active, max_of_key))) is not None:
         return reached
-    if exclusive and (others := (yield from _others_from(run))):
-        raise VersionBusyError(others[0])
+    if exclusive and run.base_id is not None:
+        yield from refuse_if_busy(run.conversation_id, run.base_id, orphans, but=run.run_id)
     done = yield from insert(
         'queued_run', _COLUMNS, [tuple(encoded(run, _KINDS))], 'ON CONFLICT (run_id) DO NOTHING RETURNING number'
     )
@@ -78,21 +85,36 @@ def add(
     return None
 
 
-def _others_from(run: QueuedRunRecord) -> Operation[list[str]]:
-    """Read the active runs that start from the same version, without those whose end only the queue does not have yet."""
+def refuse_if_busy(
+    conversation_id: str, base_id: str, orphans: Collection[str], *, but: str | None = None
+) -> Operation[None]:
+    """Raise if a run that starts from a version is active. The caller has locked the version.
+
+    Args:
+        conversation_id: The conversation of the version.
+        base_id: The version.
+        orphans: Runs that are not active, although they are `running`. Those that the queue delivers again are active.
+        but: The run that is about to be added or to begin.
+
+    Raises:
+        VersionBusyError: A run is queued, unless only the queue does not have its end yet, or it is `running`.
+    """
     sql = (
         'WITH RECURSIVE attempt (queued_id, id, state) AS ('
         'SELECT q.run_id, r.id, r.state FROM queued_run q LEFT JOIN run r ON r.id = q.run_id'
-        " WHERE q.conversation_id = ?1 AND q.base_id = ?2 AND q.run_id <> ?3 AND q.state <> 'ended'"
+        " WHERE q.conversation_id = ?1 AND q.base_id = ?2 AND q.state <> 'ended'"
         ' UNION SELECT a.queued_id, r.id, r.state FROM attempt a JOIN run r ON r.attempt_of = a.id'
         ' WHERE r.conversation_id = ?1)'
-        ' SELECT queued_id FROM attempt GROUP BY queued_id'
+        ' SELECT queued_id, 1 FROM attempt GROUP BY queued_id'
         " HAVING SUM(CASE WHEN state IN ('complete', 'failed', 'awaiting_approval') THEN 1 ELSE 0 END) = 0"
+        ' UNION ALL SELECT id, 0 FROM run'
+        " WHERE conversation_id = ?1 AND base_id = ?2 AND state = 'running' AND parent_run_id IS NULL"
     )
-    rows = yield Statement(
-        sql, (_keys.pack_id(run.conversation_id), id_or_none(run.base_id), _keys.pack_id(run.run_id))
-    )
-    return [id_from(row[0]) for row in rows]
+    rows = yield Statement(sql, (_keys.pack_id(conversation_id), _keys.pack_id(base_id)))
+    for row in rows:
+        id, is_queued = id_from(row[0]), row[1] == 1
+        if id != but and (is_queued or id not in orphans):
+            raise VersionBusyError(id)
 
 
 def reached_limit(

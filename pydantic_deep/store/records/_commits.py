@@ -99,6 +99,10 @@ class Commit:
     """New branches, without messages of their own."""
     runs: Sequence[RunRecord] = ()
     """New runs. The store sets `owner`."""
+    exclusive: bool = False
+    """Whether `runs` must be the only active ones that start from their base versions, apart from orphans; otherwise the
+    commit raises `VersionBusyError`. Of commits at the same time, one is accepted.
+    """
     append: Append | None = None
     """Messages for one branch."""
     settled_calls: Sequence[tuple[str, str, str]] = ()
