@@ -336,6 +336,15 @@ async def test_request_joins_its_run_for_a_minute(doors: Doors, monkeypatch: pyt
     assert joined.id == first.id != again.id
 
 
+async def test_server_with_another_clock_joins_the_run(doors: Doors, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = await doors.repetitions(0).start('ada', 'analyst', IDENTITY, partial(doors.begin, 0))
+    monkeypatch.setattr(time, 'time', lambda: first.started_at.timestamp() + 600)
+    joined = await doors.repetitions(1).start('ada', 'analyst', IDENTITY, partial(doors.begin, 1))
+
+    assert joined.id == first.id
+    assert await doors.claims.count() == 1
+
+
 async def test_claim_that_is_replaced_while_expired_ones_are_removed_stays(
     doors: Doors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
