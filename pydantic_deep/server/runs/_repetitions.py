@@ -24,8 +24,11 @@ SAME_BYTES_SECONDS = 60
 START_SECONDS = 30
 """How long a repeated request waits for another server to start the run of the first one. Then it starts the run itself."""
 
-POLL_SECONDS = 0.05
-"""Interval at which it looks."""
+MIN_POLL_SECONDS = 0.05
+"""Interval after which it looks for the first time. Each interval is twice as long as the one before."""
+
+MAX_POLL_SECONDS = 1.0
+"""Maximum interval: if a server has crashed, many requests may wait, and each costs queries."""
 
 KEY_SECONDS = 86_400
 """How long a claim with a key is kept. Others are kept as long as they can be joined."""
@@ -180,6 +183,7 @@ class Repetitions:
             RowNotFoundError: There is no claim.
             ServerError: The key was used for another request.
         """
+        pause = MIN_POLL_SECONDS
         while True:
             claim = await claims.get(id)
             run = await self._runs.follow(claim.run_id)
@@ -188,7 +192,8 @@ class Repetitions:
                 identity.check(claim.content)
             if run is not None or is_forgotten or await self._time() - claim.claimed_at > START_SECONDS:
                 return claim, run
-            await anyio.sleep(POLL_SECONDS)
+            await anyio.sleep(pause)
+            pause = min(2 * pause, MAX_POLL_SECONDS)
 
     async def _prune_claims(self, claims: SqlRepository[RequestClaim]) -> None:
         """Remove claims that have expired, once in a while."""
