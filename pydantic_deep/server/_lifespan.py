@@ -192,8 +192,13 @@ async def events_of_ended(state: ServerState, run_id: str) -> list[StreamEvent]:
     stored = await load_run(state.store, state.runs, run_id)
     if stored is not None:
         return await stored_run_events(state.agents[stored.last.agent_name], stored)
-    error = ErrorEvent(kind='cancelled', message='The run was cancelled before it began.')
-    return [StartEvent(id=run_id), error, EndEvent(finish_reason='error', status='interrupted')]
+    queued = await state.store.queue.get(run_id)
+    problem = None if queued is None or queued.cancelled_at is not None else queued.problem
+    if problem is None:
+        error = ErrorEvent(kind='cancelled', message='The run was cancelled before it began.')
+        return [StartEvent(id=run_id), error, EndEvent(finish_reason='error', status='interrupted')]
+    error = ErrorEvent(kind='run_failed', message=problem.partition('\n')[0])  # the rest is not for clients
+    return [StartEvent(id=run_id), error, EndEvent(finish_reason='error', status='failed')]
 
 
 async def recover(state: ServerState) -> None:

@@ -44,6 +44,13 @@ class RunQueue:
         """The name of this process, for people: `host:pid`."""
         return f'{socket.gethostname()}:{os.getpid()}'
 
+    async def time(self) -> int:
+        """Return the time in microseconds since 1970, by the clock that all processes of the store have: that of
+        PostgreSQL, otherwise that of the machine.
+        """
+        clock = self._dialect.clock
+        return await self._engine.read(partial(_queue.time, clock)) if clock else now()
+
     async def add(
         self,
         run: QueuedRunRecord,
@@ -176,7 +183,7 @@ class RunQueue:
             run_id: The run.
             problem: Why it never began, for people.
         """
-        return await self._engine.write(partial(_queue.end, run_id, self._engine.owner, problem, now()))
+        return await self._engine.write(partial(_queue.end, run_id, self._engine.owner, problem, await self.time()))
 
     async def request_cancel(self, run_id: str) -> QueuedRunRecord | None:
         """Request to cancel a run, durably, and return its record; `None` if it was not queued.
@@ -185,7 +192,7 @@ class RunQueue:
         with `cancelled`. The request has no effect on a run that has ended.
         """
         check_key('run_id', run_id)
-        return await self._engine.write(partial(_queue.request_cancel, run_id, now()))
+        return await self._engine.write(partial(_queue.request_cancel, run_id, await self.time()))
 
     async def cancelled(self) -> list[str]:
         """Return the runs of this open store that somebody requested to cancel, queued or not. If such a run continues a
@@ -224,7 +231,8 @@ class RunQueue:
     async def prune(self, older_than_seconds: float) -> int:
         """Remove the records and logs of runs that ended longer ago, at most 1,000; return how many were removed."""
         check_seconds('older_than_seconds', older_than_seconds)
-        return await self._engine.write(partial(_queue.prune, now() - int(older_than_seconds * 1_000_000), 1000))
+        before = await self.time() - int(older_than_seconds * 1_000_000)
+        return await self._engine.write(partial(_queue.prune, before, 1000))
 
     async def measures(self) -> dict[_queue.Measure, int]:
         """Return the number of `queued` and of `running` runs, and `oldest_queued_at`, 0 if no run is queued."""

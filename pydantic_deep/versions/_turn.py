@@ -13,7 +13,7 @@ from typing import Any
 
 import anyio
 from opentelemetry.trace import Link
-from pydantic_ai import DeferredToolRequests, DeferredToolResults
+from pydantic_ai import AgentRunResult, DeferredToolRequests, DeferredToolResults, RunCancelled
 from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.messages import repair_messages
 from pydantic_ai.output import OutputSpec
@@ -52,6 +52,7 @@ from pydantic_deep.store import (
     new_id,
     now,
 )
+from pydantic_deep.streaming import dump_failure
 from pydantic_deep_backends import BackendProtocol
 
 from ._run_options import RunOptions, json_settings, load_options
@@ -70,7 +71,7 @@ from .recording._deps_state import load_deps
 from .recording._prompts import encode_prompt
 from .recording._recorded_run import FAILED, RecordedRun
 from .recording._recorder import Recorder
-from .recording._run_end import suspension_note
+from .recording._run_end import state_after, suspension_note
 from .recording._run_start import RunStart
 
 ALL_RUNS = 1_000_000
@@ -133,6 +134,16 @@ class OpenTurn:
     backend: BackendProtocol | None
     """The files of the deps; `None` if they are not versioned."""
 
+    def result_despite(self, cancelled: RunCancelled) -> AgentRunResult[Any]:
+        """Return the result of a turn whose end was stored before it was cancelled.
+
+        Raises:
+            RunCancelled: The turn was cancelled before its end.
+        """
+        if self.recording.result is None:
+            raise cancelled
+        return self.recording.result
+
 
 def turn_request(base: VersionRecord, options: TurnOptions, backend: BackendProtocol | None) -> TurnRequest:
     """Check the options of a new turn, and return its request."""
@@ -149,7 +160,10 @@ def turn_request(base: VersionRecord, options: TurnOptions, backend: BackendProt
 async def run_turn(session: Session[Any, Any], request: TurnRequest) -> VersionRecord:
     """Run a turn, and return the version that it ends with."""
     async with open_turn(session, request) as turn:
-        await session.agent.run(**turn.arguments, cancellation_token=request.options.cancellation_token)
+        try:
+            await session.agent.run(**turn.arguments, cancellation_token=request.options.cancellation_token)
+        except RunCancelled as cancelled:
+            turn.result_despite(cancelled)
     return turn.recording.tip
 
 
@@ -355,9 +369,10 @@ async def _end_unbegun(session: Session[Any, Any], request: TurnRequest, run: Ru
     is_over = False
     is_kept = request.keeps_run or request.attempt_of is not None
     if not is_kept or (isinstance(error, Exception) and not isinstance(error, FAILED)):
+        end = RunEnd(run_id=run.id, state=state_after(error), error=dump_failure(error, max_chars=2000))
         with anyio.CancelScope(shield=True), suppress(StoreError):  # the error that ends the turn is the one to raise
             with suppress(RunTakenOverError):  # or the commit of the run failed, and the store has no such run
-                await session.store.commit(Commit(fence=run.id, ends=[RunEnd(run_id=run.id, state='failed')]))
+                await session.store.commit(Commit(fence=run.id, ends=[end]))
             is_over = True
     if not is_over:
         session.store.mark_orphaned(run.id)

@@ -14,6 +14,7 @@ from pydantic_ai import (
     PartDeltaEvent,
     PartEndEvent,
     PartStartEvent,
+    RunCancelled,
     TextPart,
     TextPartDelta,
 )
@@ -120,9 +121,14 @@ class TurnEvents(Generic[DepsT, OutputT]):
             async with open_turn(self._session, self._request) as turn:
                 self._turn = turn
                 self.begun.set()
-                async with self._session.agent.run_stream_events(**turn.arguments, cancellation_token=token) as events:
-                    async for event in events:
-                        yield event
+                try:
+                    async with self._session.agent.run_stream_events(
+                        **turn.arguments, cancellation_token=token
+                    ) as events:
+                        async for event in events:
+                            yield event
+                except RunCancelled as cancelled:
+                    yield AgentRunResultEvent(turn.result_despite(cancelled))
         except BaseException:
             crashed = self._request.attempt_of
             if self._turn is None and crashed is not None:  # claimed, but its next attempt did not begin

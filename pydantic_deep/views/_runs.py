@@ -69,7 +69,7 @@ class Run(View):
     approvals: list[StoredApproval]
     """The approvals of its version, pending and answered."""
     usage: Usage
-    """The usage of this run alone."""
+    """The usage of this run and its subagents, without the conversation before it."""
     session_id: str | None
     """The session id that the caller passed; available while the log of the run is cached."""
     is_here: bool

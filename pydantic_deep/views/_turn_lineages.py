@@ -42,9 +42,10 @@ class TurnLineages:
 
     async def parent(self, record: VersionRecord) -> VersionRecord | None:
         """Return the parent, or `None` if there is none or it was deleted."""
-        id = record.parent_id
-        if id is None:
-            return None
+        return None if record.parent_id is None else await self.version(record.parent_id)
+
+    async def version(self, id: str) -> VersionRecord | None:
+        """Return a version; `None` if it was deleted."""
         if id not in self._record_by_id:
             try:
                 self._record_by_id[id] = await self.store.version(id)

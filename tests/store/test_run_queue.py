@@ -483,21 +483,39 @@ async def test_only_runs_that_ended_long_ago_are_pruned_with_their_logs(
     store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     moments = itertools.count(now() - 10_000_000, 1_000_000)
-    monkeypatch.setattr('pydantic_deep.store._run_queue.now', lambda: next(moments))
+
+    async def time(queue: RunQueue) -> int:
+        return next(moments)
+
+    monkeypatch.setattr(RunQueue, 'time', time)
     old, new, running = await add(store.queue, new_id(), new_id(), new_id())
     for run in (old, new, running):
         await store.queue.append(await claimed(store.queue, run), 0, [b'entry'])
     for run in (old, new):
         await store.queue.end(run.run_id)
-    cut = next(moments)
-    monkeypatch.setattr('pydantic_deep.store._run_queue.now', lambda: cut)
     assert await store.queue.prune(1.5) == 1
     assert ids(await store.queue.list(ended=True)) == ids([running, new])
     assert await store.queue.entries(old.run_id, 1) == []
     assert len(await store.queue.entries(new.run_id, 1)) == 1
-    assert await store.queue.prune(1.5) == 0
     with pytest.raises(ValidationError):
         await store.queue.prune(-1)
+
+
+async def test_runs_are_pruned_by_the_clock_of_postgresql(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clocks of machines may differ: of the one that ends a run, and of the one that prunes it."""
+
+    def set_clock(offset_seconds: int) -> None:
+        monkeypatch.setattr('pydantic_deep.store._run_queue.now', lambda: now() + offset_seconds * 1_000_000)
+
+    async with open_store(postgres_url) as store:
+        for end, prune in ((-3600, 0), (0, 3600)):
+            (run,) = await add(store.queue, new_id())
+            await claimed(store.queue, run)
+            set_clock(end)
+            await store.queue.end(run.run_id)
+            set_clock(prune)
+            assert await store.queue.prune(60) == 0
+            assert await store.queue.prune(0) == 1
 
 
 async def test_released_run_is_taken_over_and_its_commits_are_refused(store: SqlStore, other: SqlStore) -> None:

@@ -403,7 +403,7 @@ async def test_turn_cancelled_while_its_start_is_stored_is_ended(make: MakeAgent
     with pytest.raises(asyncio.CancelledError):
         await task
 
-    assert [run.state for run in await store.runs(conversation_id=root.conversation_id)] == ['failed']
+    assert [run.state for run in await store.runs(conversation_id=root.conversation_id)] == ['interrupted']
     store.after = lambda commit: None
     await root.advance('go')
     held = await store.workspace(workspace_key(root.record.backend or ''))

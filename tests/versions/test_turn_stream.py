@@ -9,13 +9,13 @@ from typing import Any
 
 import anyio
 import pytest
-from pydantic_ai import CancellationToken, RunCancelled
+from pydantic_ai import AgentRunResultEvent, CancellationToken, RunCancelled
 from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart
 
 from pydantic_deep import Approve, DeepAgentDeps, StateBackend
 from pydantic_deep.store import Commit, Committed, SqlStore, StoreUnavailableError, new_id, open_engine, open_store
-from pydantic_deep.testing import call
-from pydantic_deep.versions import AgentVersion, TurnStream, VersionedAgent
+from pydantic_deep.testing import Answer, call
+from pydantic_deep.versions import AgentVersion, TurnOptions, TurnStream, VersionedAgent
 from tests.versions.conftest import MakeAgent, SpyStore
 
 pytestmark = pytest.mark.anyio
@@ -24,6 +24,10 @@ pytestmark = pytest.mark.anyio
 def returns(messages: list[ModelMessage]) -> list[ToolReturnPart]:
     requests = [message for message in messages if isinstance(message, ModelRequest)]
     return [part for request in requests for part in request.parts if isinstance(part, ToolReturnPart)]
+
+
+def publish() -> str:
+    return 'published'
 
 
 async def newest(agent: VersionedAgent[Any, Any]) -> AgentVersion[Any, Any]:
@@ -267,6 +271,27 @@ async def test_turn_cancelled_in_a_tool_moves_the_head(make: MakeAgent, store: S
 
     assert await head_of(store, root) == stream.version_id
     assert (await agent.load(stream.version_id or '')).state == 'interrupted'
+
+
+@pytest.mark.parametrize('answer', ['done', call('publish')])
+async def test_turn_cancelled_while_its_end_is_stored_has_that_end(make: MakeAgent, store: SpyStore, answer: Answer):
+    token = CancellationToken()
+
+    def cancel_after(commit: Commit) -> None:
+        if commit.ends:
+            token.cancel()
+
+    agent = make(then=lambda messages, info: answer, tools=[publish], interrupt_on={'publish': True})
+    root = await agent.create()
+    store.after = cancel_after
+    stream = root.advance_stream('hi', cancellation_token=token)
+    events = [event async for event in stream.events()]
+    token = CancellationToken()
+    version = await root.run(TurnOptions(prompt='hi', cancellation_token=token))
+
+    assert isinstance(events[-1], AgentRunResultEvent)
+    assert stream.version.state == version.state == ('complete' if answer == 'done' else 'awaiting_approval')
+    assert {run.state for run in await store.runs()} == {version.state}
 
 
 async def test_recovery_moves_the_head_when_it_ends_the_run(make: MakeAgent, tmp_path: Path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -25,8 +24,11 @@ SAME_BYTES_SECONDS = 60
 START_SECONDS = 30
 """How long a repeated request waits for another server to start the run of the first one. Then it starts the run itself."""
 
-POLL_SECONDS = 0.05
-"""Interval at which it looks."""
+MIN_POLL_SECONDS = 0.05
+"""Interval after which it looks for the first time. Each interval is twice as long as the one before."""
+
+MAX_POLL_SECONDS = 1.0
+"""Maximum interval: if a server has crashed, many requests may wait, and each costs queries."""
 
 KEY_SECONDS = 86_400
 """How long a claim with a key is kept. Others are kept as long as they can be joined."""
@@ -76,7 +78,7 @@ class RequestClaim(BaseModel):
     content: str
     """A digest of the bytes of the request."""
     claimed_at: float
-    """When the server received it, as a Unix timestamp in seconds."""
+    """When the server received it, as a Unix timestamp in seconds of the store's clock."""
     expires_at: float
     """When the row may be removed."""
     run_id: str
@@ -135,7 +137,7 @@ class Repetitions:
         self, claims: SqlRepository[RequestClaim], id: str, identity: RequestIdentity, start_run: StartRun
     ) -> ServerRun:
         await self._prune_claims(claims)
-        now = time.time()
+        now = await self._time()
         kept_seconds = KEY_SECONDS if identity.has_key else SAME_BYTES_SECONDS + START_SECONDS
         claim = RequestClaim(
             id=id, content=identity.content, run_id=new_id(), claimed_at=now, expires_at=now + kept_seconds
@@ -150,7 +152,7 @@ class Repetitions:
                 earlier, run = await self._claimed(claims, id, identity)
             except RowNotFoundError:  # it was refused
                 continue
-            if run is not None and identity.joins(run, time.time() - earlier.claimed_at):
+            if run is not None and identity.joins(run, await self._time() - earlier.claimed_at):
                 return run
             if run is None and await self._store.run(earlier.run_id) is None:
                 claim = earlier  # its server has crashed or hangs: with the same id, one of both can start the run
@@ -181,24 +183,30 @@ class Repetitions:
             RowNotFoundError: There is no claim.
             ServerError: The key was used for another request.
         """
+        pause = MIN_POLL_SECONDS
         while True:
             claim = await claims.get(id)
             run = await self._runs.follow(claim.run_id)
             is_forgotten = run is None and await self._store.run(claim.run_id) is not None
             if not is_forgotten:
                 identity.check(claim.content)
-            if run is not None or is_forgotten or time.time() - claim.claimed_at > START_SECONDS:
+            if run is not None or is_forgotten or await self._time() - claim.claimed_at > START_SECONDS:
                 return claim, run
-            await anyio.sleep(POLL_SECONDS)
+            await anyio.sleep(pause)
+            pause = min(2 * pause, MAX_POLL_SECONDS)
 
     async def _prune_claims(self, claims: SqlRepository[RequestClaim]) -> None:
         """Remove claims that have expired, once in a while."""
-        now = time.time()
+        now = await self._time()
         if now >= self._next_prune:
             expired = await claims.list({'expires_at': Range(lt=now)})
             for claim in expired.items:
                 await _replace(claims, claim, None)  # unless another request has replaced it now
             self._next_prune = now + PRUNE_SECONDS * (expired.cursor is None)
+
+    async def _time(self) -> float:
+        """Return the time in seconds since 1970, by the clock that all servers have."""
+        return await self._store.queue.time() / 1_000_000
 
     def _prune(self) -> None:
         """Remove the entries of runs that are not kept any more, except those that are being started."""

@@ -11,9 +11,11 @@ from pydantic import BaseModel, Field
 
 from pydantic_deep._examples import EXAMPLE_DIGEST, example_config
 from pydantic_deep._messages.loaded_skills import typed_prompt
+from pydantic_deep._messages.usage_json import load_usage
 from pydantic_deep.server._state import ServerState
 from pydantic_deep.server.access._ownership import AuthorizedRun
 from pydantic_deep.server.runs._server_run import queued_state
+from pydantic_deep.server.runs._stored_runs import StoredRun
 from pydantic_deep.store import QueuedRunRecord, utc_datetime
 from pydantic_deep.views import Run, StoredApproval, TurnLineages, Usage, prompt_text, stored_output_text
 
@@ -112,8 +114,9 @@ async def build_run(state: ServerState, own: AuthorizedRun, lineages: TurnLineag
     if local is not None and local.outcome is None and own.has_ended:
         local = None  # its task or its mirror has not noticed the end yet
     version = None if stored is None else stored.version
+    lineages = lineages or TurnLineages(store=state.store)
     same: dict[str, object] = {  # in every process
-        'prompt': await _prompt(own, lineages or TurnLineages(store=state.store)),
+        'prompt': await _prompt(own, lineages),
         'node': None if queued is None else queued.node,
         'heartbeat_at': None if queued is None or queued.heartbeat_at is None else utc_datetime(queued.heartbeat_at),
         'problem': None if queued is None else _problem(queued),
@@ -146,7 +149,7 @@ async def build_run(state: ServerState, own: AuthorizedRun, lineages: TurnLineag
         agent=stored.last.agent_name,
         version_id=version and version.id,
         output=None if version is None or not stored.is_over else stored_output_text(version),
-        usage=Usage.model_validate_json(stored.last.usage),
+        usage=await _usage(stored, lineages),
         session_id=None if own.local is None else own.local.session_id,
         is_here=own.local is not None and queued is None,
         **same,
@@ -168,6 +171,14 @@ async def _prompt(own: AuthorizedRun, lineages: TurnLineages) -> str | None:
         return await lineages.prompt(stored.version)
     record = queued if stored is None else stored.last
     return None if record is None or record.prompt is None else typed_prompt(prompt_text(json.loads(record.prompt)))
+
+
+async def _usage(stored: StoredRun, lineages: TurnLineages) -> Usage:
+    """Return the usage of a run as its events have it: of all attempts, with its subagents."""
+    base = None if stored.base_id is None else await lineages.version(stored.base_id)
+    if base is None or stored.version is None:
+        return Usage.model_validate_json(stored.last.usage)
+    return Usage.model_validate(load_usage(stored.version.usage) - load_usage(base.usage))
 
 
 def _problem(queued: QueuedRunRecord) -> str | None:

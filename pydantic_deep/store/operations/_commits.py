@@ -384,7 +384,7 @@ def _end_run(end: RunEnd, now: int) -> Operation[None]:
     ended = run._replace(state=end.state, usage=end.usage, cost=end.cost, error=end.error, ended_at=now, owner=None)
     values = (number, end.state, text_or_none(end.usage), end.cost, end.error, now, None, seal(ended))
     yield from update('run', 'state, usage, cost, error, ended_at, owner, seal', [values])
-    if end.state == 'failed':  # no version resulted from the run: release the answers that it claimed
+    if end.state == 'failed' or end.error is not None:  # without a version: release the answers that it claimed
         sql = (
             f'SELECT {_rows.APPROVAL}, number FROM approval WHERE resumed_by = ?1'
             f' AND NOT EXISTS (SELECT 1 FROM version v WHERE v.run_id = ?1) ORDER BY number{for_update()}'

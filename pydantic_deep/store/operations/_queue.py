@@ -300,6 +300,11 @@ def prune(before: int, limit: int) -> Operation[int]:
     return len(rows)
 
 
+def time(clock: str) -> Operation[int]:
+    """Read the time of the database, by `Dialect.clock`."""
+    return integer((yield Statement(clock))[0][0])
+
+
 Measure = Literal['queued', 'running', 'oldest_queued_at']
 
 

@@ -52,7 +52,7 @@ class Append:
 class RunEnd:
     """The end of a run.
 
-    A run that failed before it made a version releases its claims on approvals.
+    A run that failed or was cancelled before it made a version releases its claims on approvals.
     """
 
     run_id: str

@@ -48,6 +48,8 @@ class Dialect:
     """A query for the numbers in `tally` that no open connection has."""
     append_entries: str
     """Appends entries to the log of a run in one statement, without waiting for the disk; empty if the database cannot."""
+    clock: str
+    """A query for the time in microseconds since 1970; empty if all processes are on one machine, and have its clock."""
 
 
 Tables: TypeAlias = Callable[[Dialect], Operation[object]]
@@ -81,6 +83,7 @@ SQLITE: Final = Dialect(
     writer_default='0',
     former_writers='SELECT writer FROM tally WHERE writer <> 0',
     append_entries='',
+    clock='',
 )
 """The dialect of SQLite."""
 
@@ -111,5 +114,6 @@ POSTGRES: Final = Dialect(
     " WHERE run_id = ?1 AND epoch = ?2 AND position = ?3 AND set_config('synchronous_commit', 'off', true) = 'off'"
     ' RETURNING run_id, epoch, position) INSERT INTO run_event (run_id, epoch, last, entries)'
     ' SELECT run_id, epoch, position, CAST(?5 AS BYTEA) FROM claim RETURNING last',
+    clock='SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT)',
 )
 """The dialect of PostgreSQL."""

@@ -13,9 +13,10 @@ import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import cast
+from typing import Any, cast
 
 import anyio
+from pydantic_ai import AgentRunResult
 from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.usage import RunUsage
 
@@ -99,6 +100,8 @@ class RecordedRun:
     """The conflict because of which the head of the conversation was not moved."""
     is_ended: bool = field(default=False, init=False)
     """Whether the store has the end of the run. A run that raised without an end in the store is suspended."""
+    result: AgentRunResult[Any] | None = field(default=None, init=False)
+    """The result of the run, once the store has its end."""
     refused: StoreError | None = field(default=None, init=False)
     """The error of the last commit that failed."""
     history: StoredHistory = field(init=False)

@@ -13,7 +13,7 @@ from itertools import takewhile
 from typing import Any, cast
 
 from opentelemetry import trace
-from pydantic_ai import AgentRunResult, RunCancelled, RunContext, ToolDefinition
+from pydantic_ai import AgentRunResult, RunContext, ToolDefinition
 from pydantic_ai.agent import CallToolsNode, ModelRequestNode
 from pydantic_ai.capabilities import (
     AbstractCapability,
@@ -45,7 +45,6 @@ from pydantic_deep.store import (
     RunTakenOverError,
     Store,
     StoreError,
-    VersionState,
 )
 from pydantic_deep.versions._instructions_check import literal_instructions_in
 from pydantic_deep.versions.recording._attempts import usage_of_call
@@ -58,7 +57,7 @@ from ._presummary_history import earlier_messages
 from ._recorded_run import FAILED, RecordedRun
 from ._request_accounting import RequestAccounting
 from ._run_creation import begin_run, find_begun_run
-from ._run_end import end_run, has_ended_before, suspension_note
+from ._run_end import end_run, has_ended_before, state_after, suspension_note
 
 RECORDER_ID = 'recorder'
 """The `id` of the capability."""
@@ -402,6 +401,7 @@ class Recorder(AbstractCapability[object]):
             self._calls.pause()
             is_subagent = self._parent is not None
             await end_run(recording, result, self._usage, is_subagent=is_subagent, expires_at=self.expires_at)
+        recording.result = result
 
     async def _fail(self, recording: RecordedRun, error: BaseException) -> None:
         if isinstance(error, RunTakenOverError):
@@ -412,15 +412,13 @@ class Recorder(AbstractCapability[object]):
         if isinstance(error, BranchExistsError):
             recording.history.new_branch = None
         self._requests.end_cut_off(self._live)
-        is_stopped = isinstance(error, RunCancelled) or not isinstance(error, Exception)
-        state: VersionState = 'interrupted' if is_stopped else 'failed'
         await self._stop_calls()
         try:
             await recording.end(
                 recording.history.messages if self._script.is_behind else self._calls.with_results(self._live),
                 self._usage,
                 kind='turn',
-                state=state,
+                state=state_after(error),
                 error=error,
             )
         except StoreError as unsaved:

@@ -1,10 +1,10 @@
-"""The end of a recorded run that raised no error: a complete turn, or a pause with its approvals."""
+"""The end of a recorded run: a complete turn, a pause with its approvals, or its state after an error."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
-from pydantic_ai import AgentRunResult, DeferredToolRequests
+from pydantic_ai import AgentRunResult, DeferredToolRequests, RunCancelled
 from pydantic_ai.usage import RunUsage
 from pydantic_core import to_json
 
@@ -60,6 +60,11 @@ async def end_run(
         approvals=approvals,
         supersedes=supersedes,
     )
+
+
+def state_after(error: BaseException) -> Literal['interrupted', 'failed']:
+    """Return the state of a run that ended with an error."""
+    return 'interrupted' if isinstance(error, RunCancelled) or not isinstance(error, Exception) else 'failed'
 
 
 def suspension_note(run_id: str, version_id: str) -> str:

@@ -77,7 +77,8 @@ async def has_moved_on(store: Store, run: RunRecord) -> bool:
     own = {attempt.id for attempt in await attempts_of(store, run)}
     for later in await store.runs(conversation_id=run.conversation_id, limit=ALL_RUNS):
         if not own.isdisjoint(load_options(later).after):
-            was_refused = later.state == 'failed' and not await store.versions(VersionFilter(run_id=later.id), limit=1)
+            has_failed = later.state == 'failed' or later.error is not None
+            was_refused = has_failed and not await store.versions(VersionFilter(run_id=later.id), limit=1)
             if not was_refused:  # for example because the suspended run has claimed the answers
                 return True
     expected = load_options(run).head

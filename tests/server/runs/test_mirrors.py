@@ -368,6 +368,19 @@ async def test_run_says_why_it_stays_queued(fleet: Fleet) -> None:
     assert (await fleet.second.get(f'/api/runs/{run}')).json()['problem'] is None
 
 
+async def test_run_that_could_not_begin_has_failed_even_if_its_events_are_lost(fleet: Fleet) -> None:
+    """The store was unavailable when the worker wrote the events."""
+    _, run = await fleet.begin()
+    queue = fleet.doors[0].store.queue
+    await queue.claim(run)
+    await queue.end(run, problem=describe_problem(OSError(28, 'No space left on device', '/srv/secret')))
+
+    _, error, end = _data(await fleet.end(run))
+
+    assert error['message'] == 'The run failed with OSError. The log of the application has the details.'
+    assert (end['status'], await fleet.state(run)) == ('failed', 'failed')
+
+
 async def test_queued_run_is_found_in_its_conversation_on_every_door(fleet: Fleet) -> None:
     """A client that lost the answer of its request must not begin the turn twice: after a restart, or at another process,
     it finds the run that waits for a worker, over HTTP and with `log` of MCP."""

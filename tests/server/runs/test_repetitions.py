@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -204,6 +205,23 @@ async def test_request_of_a_crashed_server_is_started_once(doors: Doors) -> None
     assert await doors.queued() == 1
 
 
+async def test_request_that_waits_for_a_crashed_server_looks_less_and_less_often(
+    doors: Doors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 7:
+            monkeypatch.setattr(_repetitions, 'START_SECONDS', -1)
+
+    await _claim(doors, age_seconds=0)
+    monkeypatch.setattr(_repetitions, 'anyio', SimpleNamespace(**{**vars(anyio), 'sleep': sleep}))
+    await doors.repetitions(0).start('ada', 'analyst', IDENTITY, partial(doors.begin, 0))
+
+    assert pauses == [0.05, 0.1, 0.2, 0.4, 0.8, 1, 1]
+
+
 async def test_run_of_a_server_that_was_slow_is_started_once(doors: Doors, monkeypatch: pytest.MonkeyPatch) -> None:
     """While a server hangs, another one starts the run in its place. When the first one goes on, it joins that run."""
     hangs = anyio.Event()
@@ -334,6 +352,15 @@ async def test_request_joins_its_run_for_a_minute(doors: Doors, monkeypatch: pyt
     again = await doors.repetitions(1).start('ada', 'analyst', IDENTITY, partial(doors.begin, 1))
 
     assert joined.id == first.id != again.id
+
+
+async def test_server_with_another_clock_joins_the_run(doors: Doors, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = await doors.repetitions(0).start('ada', 'analyst', IDENTITY, partial(doors.begin, 0))
+    monkeypatch.setattr(time, 'time', lambda: first.started_at.timestamp() + 600)
+    joined = await doors.repetitions(1).start('ada', 'analyst', IDENTITY, partial(doors.begin, 1))
+
+    assert joined.id == first.id
+    assert await doors.claims.count() == 1
 
 
 async def test_claim_that_is_replaced_while_expired_ones_are_removed_stays(

@@ -8,9 +8,11 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from pydantic_deep import Subagent, create_deep_agent
 from pydantic_deep.server import ServerSettings
 from pydantic_deep.store import SqlStore, new_id, open_engine, open_store
 from pydantic_deep.store.engine import Operation
+from pydantic_deep.testing import ScriptedModel, call
 from tests.server.conftest import Client, Serve
 from tests.server.test_lifespan import store_orphan
 
@@ -37,6 +39,21 @@ async def test_ended_run_is_the_same_from_the_store(serve: Serve) -> None:
     assert {name: stored[name] for name in stored if name not in LOCAL} == {
         name: run[name] for name in run if name not in LOCAL
     }
+
+
+async def test_usage_from_the_store_includes_subagents(serve: Serve) -> None:
+    model = ScriptedModel(call('task', subagent='helper', description='Help.'), 'helped', 'done')
+    agents = {'boss': create_deep_agent(model, subagents=[Subagent('helper', 'Helps.')])}
+    async with serve(agents) as served, served.client(await served.key('run')) as client:
+        path = (await client.post('/api/conversations', json={'agent': 'boss'})).headers['location']
+        run = (await client.post(f'{path}/turns', json={'prompt': 'Hi'})).json()
+        served.state.runs.clear_logs()
+        stored = (await client.get(f'/api/runs/{run["id"]}')).json()
+        await served.store.delete(run['base_id'])
+        without_base = (await client.get(f'/api/runs/{run["id"]}')).json()
+
+    assert (run['usage']['requests'], stored['usage']) == (3, run['usage'])
+    assert without_base['usage']['requests'] == 2, 'without its base, only the usage of the run alone is known'
 
 
 async def test_run_that_no_worker_begins_has_a_problem_at_every_server(

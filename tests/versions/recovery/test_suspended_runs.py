@@ -5,15 +5,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import anyio
 import pytest
-from pydantic_ai import CancellationToken
+from pydantic_ai import AgentRunResult, CancellationToken, RunCancelled, RunContext
+from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering, WrapRunHandler
 from pydantic_ai.messages import UserPromptPart
 
 from pydantic_deep import Approve, StateBackend
 from pydantic_deep.fluent import prompt
 from pydantic_deep.store import Commit, StoreUnavailableError
 from pydantic_deep.testing import call
-from pydantic_deep.versions import AgentVersion, TurnStream, VersionedAgent
+from pydantic_deep.versions import AgentVersion, Recorder, TurnStream, VersionedAgent
 from tests.versions.conftest import MakeAgent, SpyStore
 
 pytestmark = pytest.mark.anyio
@@ -185,6 +187,57 @@ async def test_run_is_not_resumed_if_its_conversation_moved_on(
     assert (resumed.output, resumed.parent_id, outside.sent) == ('resumed', root.id, ['first'])
     assert [each.id for each in await root.children()] == [second.id, resumed.id]
     assert await agent.suspended() == []
+
+
+class Audited(AbstractCapability[Any]):
+    """Delays the run before its recorder observes it, as a write of its audit record does, and is cancelled meanwhile."""
+
+    def __init__(self) -> None:
+        self.token = CancellationToken()
+        self.is_slow = False
+
+    def get_ordering(self) -> CapabilityOrdering:
+        return CapabilityOrdering(position='outermost', wraps=(Recorder,))
+
+    async def wrap_run(self, ctx: RunContext[Any], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
+        if self.is_slow:
+            self.token.cancel()
+            await anyio.sleep_forever()
+        return await handler()
+
+
+async def test_turn_cancelled_before_it_was_recorded_is_interrupted_and_leaves_nothing_behind(
+    make: MakeAgent, store: SpyStore, outside: Outside
+) -> None:
+    """Its answers can be used again, and a suspended run is resumed as if the turn had not begun."""
+    audited = Audited()
+    agent = make(
+        call('send', key='a'), 'sent', tools=[outside.send], interrupt_on={'send': True}, capabilities=[audited]
+    )
+    pause = await (await agent.create()).advance('send')
+    audited.is_slow = True
+
+    with pytest.raises(RunCancelled):
+        await drain(pause.resume_stream({pause.pending[0].id: Approve()}, cancellation_token=audited.token))
+
+    [cancelled, _] = await store.runs()
+    assert (cancelled.state, '"kind": "cancelled"' in (cancelled.error or '')) == ('interrupted', True)
+    audited.is_slow = False
+    assert ((await pause.resume()).output, outside.sent) == ('sent', ['a'])
+
+
+async def test_turn_cancelled_before_it_was_recorded_does_not_move_on(make: MakeAgent, store: SpyStore) -> None:
+    audited = Audited()
+    agent = make('lost', 'resumed', capabilities=[audited])
+    root, run_id = await suspended_turn(agent, store)
+    audited.is_slow = True
+
+    with pytest.raises(RunCancelled):
+        await drain(root.advance_stream('second', cancellation_token=audited.token))
+    audited.is_slow = False
+
+    assert [(run.id, run.has_moved_on) for run in await agent.suspended()] == [(run_id, False)]
+    assert [version.output for version in await agent.recover()] == ['resumed']
 
 
 async def test_concurrent_suspended_runs_are_all_resumed(make: MakeAgent, store: SpyStore) -> None:
