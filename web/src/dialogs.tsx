@@ -2,7 +2,7 @@
 
 import { signal } from '@preact/signals';
 import type { ComponentChildren } from 'preact';
-import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 
 import { Icon } from './icons';
 import { Code, imageType } from './markdown';
@@ -78,11 +78,12 @@ export const showFile = guarded(async (version: string, file: FileInfo) => {
 
 function Picture({ blob }: { blob: Blob }) {
   const image = useRef<HTMLImageElement>(null);
+  const [isBroken, setBroken] = useState(false);
   useEffect(() => {
     const url = image.current!.src = URL.createObjectURL(blob);
     return () => URL.revokeObjectURL(url);
   }, [blob]);
-  return <img ref={image} alt="The file as an image" />;
+  return isBroken ? <p>Not an image that this browser can show.</p> : <img ref={image} alt="The file as an image" onError={() => setBroken(true)} />;
 }
 
 export function Toast() {

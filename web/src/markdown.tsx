@@ -96,10 +96,15 @@ const IMAGES: Record<string, string> = { png: 'image/png', jpg: 'image/jpeg', jp
 /** The type of an image that the page shows; undefined for any other file. SVG is no such type: it may contain scripts. */
 export const imageType = (path: string) => IMAGES[path.split('.').at(-1)!.toLowerCase()];
 
+/** A path as it is named in a link, such as with `%20` for a space. */
+function decodeUrl(href: string): string {
+  try { return decodeURIComponent(href); } catch { return href; }
+}
+
 /** An image from the files of a version. Images of other sites are links: loading them would tell those who reads what. */
 function Image({ href, text, versionId }: { href: string; text: string; versionId: string | null }) {
   const [url, setUrl] = useState<string | null>(null);
-  const path = /^[a-z][a-z\d+.-]*:|^\/\//i.test(href) ? null : `/${href.replace(/^\.?\//, '')}`;
+  const path = /^[a-z][a-z\d+.-]*:|^\/\//i.test(href) ? null : `/${decodeUrl(href).replace(/^\.?\//, '')}`;
   const type = path === null ? undefined : imageType(path);
   useEffect(() => {
     if (!type || path === null || versionId === null) return undefined;

@@ -135,7 +135,7 @@ function Messages({ messages, version: { id: versionId, state }, runId }: { mess
   const [isWhole, setWhole] = useState(false);
   const turns = turnsOf(messages, state);
   const shown = isWhole ? turns : turns.slice(-LAST_TURNS);
-  if (turns.length === 0) return <p class="faint">Nothing was said yet.</p>;
+  if (turns.length === 0) return <p class="faint">No messages.</p>;
   return <>
     {shown.length < turns.length && <p><button type="button" class="small" onClick={() => setWhole(true)}>Show {count(turns.length - shown.length, 'earlier turn')}</button></p>}
     <ol class="dialogue">{shown.map((turn) => <li class="turn" key={turn.key}>

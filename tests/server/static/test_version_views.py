@@ -188,6 +188,7 @@ async def test_two_versions_are_compared(open_page: OpenPage):
 
     row = found.locator('.diff tr', has=seen.page.locator('.removed'))
     await expect(row.locator('td')).to_have_text(['3', 'write one', '3', 'write two'])
+    await expect(found.locator('.two').first.locator('.before')).to_have_text('No messages.')
     await expect(found.locator('.two').first.locator('.after .bubble')).to_have_text(['write two'])
     await expect(found.locator('.two').last.locator('.what')).to_have_text(['Write it', 'Write it'])
     await expect(found.locator('tbody tr', has_text='Requests').last.locator('td')).to_have_text(['2', '4', '+2'])
