@@ -15,7 +15,11 @@ import type { FileInfo } from './types';
 /** The open dialog, which Escape closes. */
 export const dialog = signal<{ title: ComponentChildren; content: ComponentChildren } | null>(null);
 
-export const close = () => { dialog.value = null; };
+/** Close the dialog: the focus returns to where it was before. */
+export const close = () => {
+  document.querySelector<HTMLDialogElement>('dialog[open]')?.close();
+  dialog.value = null;
+};
 
 export function Dialog() {
   const root = useRef<HTMLDialogElement>(null);
@@ -23,7 +27,7 @@ export function Dialog() {
   // Before the next paint, because a key can be pressed as soon as the dialog is seen.
   useLayoutEffect(() => { if (shown) root.current!.showModal(); }, [shown]);
   if (!shown) return null;
-  return <dialog ref={root} aria-labelledby="dialog-title" onClose={close} onClick={(event) => { if (event.target === root.current) close(); }}>
+  return <dialog ref={root} aria-labelledby="dialog-title" onClose={() => { if (!root.current?.open) dialog.value = null; }} onClick={(event) => { if (event.target === root.current) close(); }}>
     <header><h2 id="dialog-title">{shown.title}</h2><button type="button" class="quiet" aria-label="Close" onClick={close}><Icon name="close" /></button></header>
     <div class="content">{shown.content}</div>
   </dialog>;

@@ -8,7 +8,7 @@ import { type Parsed, parseBlocks } from './blocks';
 import type { Node } from './highlight';
 import { Icon } from './icons';
 import { memo } from './memo';
-import { getBlob, urlPath } from './server';
+import { getBlob, Refused, urlPath } from './server';
 import { guarded } from './state';
 import { Lines, plain, Prose, Text } from './text';
 
@@ -69,7 +69,7 @@ function inline(token: MarkedToken, versionId: string | null): ComponentChildren
     case 'escape': return <Lines of={token.text} />;
     case 'link': return <Link href={token.href} text={token.text}>{inlines(token.tokens, versionId)}</Link>;
     case 'image': return <Image href={token.href} text={token.text} versionId={versionId} />;
-    default: return <Lines of={token.raw} />;
+    default: return /^<br ?\/?>$/i.test(token.raw) ? <br /> : <Lines of={token.raw} />; // a cell of a table has no other line break
   }
 }
 
@@ -121,6 +121,7 @@ export function Code({ language, text }: { language: string; text: string }) {
   const { pieces, rest } = useHighlighted(language, text);
   const [isCopied, setCopied] = useState(false);
   const copy = guarded(async () => {
+    if (!('clipboard' in navigator)) throw new Refused(0, { message: 'The browser copies only for pages opened by HTTPS. Select the code, and copy it by keys.' });
     await navigator.clipboard.writeText(text);
     setCopied(true);
     setTimeout(() => setCopied(false), 1500);

@@ -3,7 +3,7 @@
 import type { ComponentChildren } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 
-import { dialog, showFile } from './dialogs';
+import { close, dialog, showFile } from './dialogs';
 import { FileDiffs } from './diff';
 import { PromptView, Protected } from './dialogue';
 import { Icon } from './icons';
@@ -251,7 +251,7 @@ function Conflicts({ other, conflicts }: { other: Version; conflicts: Conflict[]
   useEffect(() => { difference(head, other.id).then(setDiff, fail); }, []);
   const submit = async (event: SubmitEvent) => {
     event.preventDefault();
-    dialog.value = null;
+    close();
     const left = await merge(other, choices);
     if (left?.length) { await refresh(); dialog.value = { title: 'Merge', content: <Conflicts other={other} conflicts={left} /> }; }
   };
@@ -263,7 +263,7 @@ function Conflicts({ other, conflicts }: { other: Version; conflicts: Conflict[]
         <input type="radio" required name={path} checked={choices[path] === side} onChange={() => setChoices({ ...choices, [path]: side })} /> <Text of={label} /></label>)}
       {diff && <FileDiffs files={diff.files.filter((file) => file.path === path)} isNarrow />}
     </fieldset>)}
-    <div class="acts"><button type="submit" class="main" disabled={Object.keys(choices).length < conflicts.length}>Merge</button><button type="button" class="quiet" onClick={() => { dialog.value = null; }}>Cancel</button></div>
+    <div class="acts"><button type="submit" class="main" disabled={Object.keys(choices).length < conflicts.length}>Merge</button><button type="button" class="quiet" onClick={close}>Cancel</button></div>
   </form>;
 }
 

@@ -37,7 +37,7 @@ They grew by **17 %**, see `report.md`.
 
 | month | sales |
 |---|--:|
-| April | 12 |
+| April<br>early | 12 |
 | May | 14 |
 
 ```python
@@ -179,8 +179,8 @@ async def test_text_of_any_script_is_shown_as_it_is_meant(open_page: OpenPage):
 
 
 async def test_answer_is_rendered_as_markdown(open_page: OpenPage, served: Served):
-    """Headings, tables, task lists, code with its language, links and images. HTML is shown as text; links to scripts are
-    no links; a link that names another host says where it leads; no image of another host is loaded."""
+    """Headings, tables, task lists, code with its language, links and images. HTML is shown as text, except for line
+    breaks; links to scripts are no links; a link that names another host says where it leads; no image of another host is loaded."""
     seen = await open_page()
     await seen.send('markdown')
     answer = seen.page.locator('#dialogue .markdown')
@@ -189,6 +189,7 @@ async def test_answer_is_rendered_as_markdown(open_page: OpenPage, served: Serve
     await expect(answer.locator('strong')).to_have_text('17 %')
     await expect(answer.locator('th')).to_have_text(['month', 'sales'])
     await expect(answer.locator('tbody tr').last.locator('td')).to_have_text(['May', '14'])
+    assert await answer.locator('tbody td').first.inner_text() == 'April\nearly'
     await expect(answer.locator('.code .hljs-keyword').first).to_have_text('def')
     await expect(answer.locator('input[type=checkbox]')).to_have_count(2)
     links = await answer.locator('a').evaluate_all(
@@ -221,6 +222,10 @@ async def test_code_is_copied_by_a_button(open_page: OpenPage):
 
     await expect(seen.page.locator('.code .head button')).to_have_text('Copied')
     assert await seen.page.evaluate('navigator.clipboard.readText()') == 'def growth():\n    return 17'
+    await seen.page.evaluate('delete Navigator.prototype.clipboard')  # as on a page that is opened by HTTP
+    await seen.page.click('.code .head button')
+    await expect(seen.page.locator('#problem')).to_contain_text('Select the code')
+    assert seen.problems == []
 
 
 @pytest.mark.parametrize('link', ['/uploads/my%20100%25%20chart.png', '</uploads/my 100% chart.png>'])

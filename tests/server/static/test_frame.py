@@ -444,6 +444,24 @@ async def test_page_of_another_origin_cannot_use_the_login(
     assert await store.versions() == []
 
 
+@pytest.mark.parametrize('leave', ['Enter', 'Escape'])
+async def test_focus_returns_to_where_a_dialog_was_opened(open_page: OpenPage, leave: str):
+    """By its button and by Escape. A dialog never covers the view to which a person goes back."""
+    seen = await open_page()
+    await seen.say('Hello', until='Hello.')
+    await seen.page.focus('#keys')
+    await seen.page.keyboard.press('Enter')
+    await expect(seen.page.locator('dialog [aria-label=Close]')).to_be_focused()
+    await seen.page.keyboard.press(leave)
+    await expect(seen.page.locator('dialog')).to_have_count(0)
+    await expect(seen.page.locator('#keys')).to_be_focused()
+    await seen.page.keyboard.press('Enter')
+    await expect(seen.page.locator('dialog')).to_be_visible()
+    await seen.page.go_back()
+    await expect(seen.page.locator('.welcome')).to_be_visible()
+    await expect(seen.page.locator('dialog')).to_have_count(0)
+
+
 async def test_keys_are_listed(open_page: OpenPage):
     """`?` lists the keys; `/` goes to the prompt; Escape closes."""
     seen = await open_page()
