@@ -180,7 +180,8 @@ async def test_text_of_any_script_is_shown_as_it_is_meant(open_page: OpenPage):
 
 async def test_answer_is_rendered_as_markdown(open_page: OpenPage, served: Served):
     """Headings, tables, task lists, code with its language, links and images. HTML is shown as text, except for line
-    breaks; links to scripts are no links; a link that names another host says where it leads; no image of another host is loaded."""
+    breaks; links to scripts are no links; a link that names another host says where it leads; no image of another host
+    is loaded."""
     seen = await open_page()
     await seen.send('markdown')
     answer = seen.page.locator('#dialogue .markdown')
