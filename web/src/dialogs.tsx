@@ -8,7 +8,7 @@ import { Icon } from './icons';
 import { Code, imageType } from './markdown';
 import { enterKeys } from './preferences';
 import { getBlob, urlPath } from './server';
-import { guarded, toast } from './state';
+import { fail, toast } from './state';
 import { Prose, readText, Text } from './text';
 import type { FileInfo } from './types';
 
@@ -67,18 +67,29 @@ export const showKeys = () => {
 /** The limit for files that the page shows. */
 const MAX_BYTES = 1_000_000;
 
-export const showFile = guarded(async (version: string, file: FileInfo) => {
-  const title = <Text of={file.path} />;
-  if (file.size_bytes > MAX_BYTES) {
-    dialog.value = { title, content: <p>More than 1 MB: download the files to read it.</p> };
-    return;
-  }
-  const blob = await getBlob(`versions/${version}/files${urlPath(file.path)}`);
-  const type = imageType(file.path);
-  const text = type ? null : readText(await blob.arrayBuffer());
-  dialog.value = { title, content: type ? <Picture blob={new Blob([blob], { type })} />
-    : text === null ? <p>Not a text in UTF-8.</p> : <Code language={file.path.split('/').at(-1)!.split('.').slice(1).at(-1) ?? ''} text={text} /> };
-});
+export const showFile = (version: string, file: FileInfo) => {
+  dialog.value = { title: <Text of={file.path} />, content: file.size_bytes > MAX_BYTES ? <p>More than 1 MB: download the files to read it.</p>
+    : <Contents version={version} path={file.path} /> };
+};
+
+function Contents({ version, path }: { version: string; path: string }) {
+  const [blob, setBlob] = useState<Blob | null>(null);
+  const [text, setText] = useState<string | null>(null);
+  const type = imageType(path);
+  useEffect(() => {
+    let isShown = true;
+    const load = async () => {
+      const found = await getBlob(`versions/${version}/files${urlPath(path)}`);
+      if (!type) setText(readText(await found.arrayBuffer()));
+      setBlob(new Blob([found], { type }));
+    };
+    load().catch((error: unknown) => { if (isShown) { close(); fail(error); } });
+    return () => { isShown = false; };
+  }, []);
+  if (blob === null) return <p class="faint" role="status">Loading …</p>;
+  if (type) return <Picture blob={blob} />;
+  return text === null ? <p>Not a text in UTF-8.</p> : <Code language={path.split('/').at(-1)!.split('.').slice(1).at(-1) ?? ''} text={text} />;
+}
 
 function Picture({ blob }: { blob: Blob }) {
   const image = useRef<HTMLImageElement>(null);

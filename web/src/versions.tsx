@@ -235,8 +235,9 @@ const Two = ({ before, after }: { before: ComponentChildren; after: ComponentChi
 // Merges
 
 async function startMerge(other: Version): Promise<void> {
+  const { hash } = location;
   const conflicts = await merge(other, {});
-  if (conflicts?.length) dialog.value = { title: 'Merge', content: <Conflicts other={other} conflicts={conflicts} /> };
+  if (conflicts?.length && location.hash === hash) dialog.value = { title: 'Merge', content: <Conflicts other={other} conflicts={conflicts} /> };
 }
 
 const REASONS: Record<string, string> = {

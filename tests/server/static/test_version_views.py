@@ -248,6 +248,27 @@ async def test_conflicts_are_resolved_on_the_page(open_page: OpenPage, side: str
     await expect(dialog.locator('pre')).to_contain_text(text)
 
 
+async def test_answer_that_comes_late_opens_no_dialog(open_page: OpenPage):
+    """A person who goes elsewhere before the server has sent a file or the conflicts of a merge is not interrupted there."""
+    seen = await with_two_turns(open_page)
+    await branch(seen, 1, 'write three')
+    await choose(seen, 1)
+    for pattern, opener in [('**/merge', 'text=Merge into current'), ('**/files/report.md', '.file')]:
+        held = Held()
+        await seen.page.route(pattern, held)
+        await seen.page.click(opener)
+        await held.arrived.wait()
+        await seen.page.evaluate("location.hash = '#/'")
+        await expect(seen.page.locator('.welcome')).to_be_visible()
+        async with seen.page.expect_response(pattern) as sent:
+            held.released.set()
+        await (await sent.value).finished()
+        await seen.page.evaluate('new Promise((paint) => requestAnimationFrame(() => requestAnimationFrame(paint)))')
+        await expect(seen.page.locator('dialog')).to_have_count(0)
+        await seen.page.go_back()
+        await seen.page.click('[role=tab]:text-is("Files")')
+
+
 async def test_versions_are_usable_by_keyboard(open_page: OpenPage):
     """`v` shows the versions, `j` and `k` go through them, Enter chooses, and the tabs follow the arrow keys."""
     seen = await open_page()
