@@ -126,6 +126,7 @@ def _add_middleware(app: FastAPI, settings: ServerSettings, metrics: ServerMetri
             allow_headers=[
                 '*'
             ],  # clients send custom headers; other origins cannot read with cookies: credentials are not allowed
+            expose_headers=['*'],  # such as `x-run-id`, by which a page cancels a run
         )
     app.add_middleware(MountedLocations)
     app.add_middleware(HostCheck, allowed_hosts=settings.allowed_hosts)

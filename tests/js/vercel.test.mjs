@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { AbstractChat, DefaultChatTransport, lastAssistantMessageIsCompleteWithToolCalls } from 'ai';
-import { ada, bob, headers, newThread, open, recording, url } from './server.mjs';
+import { ada, api, bob, headers, newThread, open, recording, url } from './server.mjs';
 
 /** The state of `useChat`, without React. */
 class Memory {
@@ -161,6 +161,23 @@ test('a run survives its client, and two others resume its stream', async () => 
   const late = new Chat('writer', { id: gate, fetch });
   await late.resumeStream();
   assert.deepEqual([late.status, late.messages.length], ['ready', 0]);
+});
+
+test('a stopped chat cancels its run by the header of the stream, and continues', async () => {
+  let run;
+  const noted = async (...request) => {
+    const answer = await fetch(...request);
+    run = answer.headers.get('x-run-id') ?? run;
+    return answer;
+  };
+  const chat = new Chat('writer', { fetch: noted });
+  const held = say(chat, `hold ${chat.id}`);
+  while (!chat.lastMessage?.parts.some((each) => each.type === 'tool-hold')) await new Promise((resolve) => setTimeout(resolve, 5));
+  await chat.stop();
+  await held;
+  await api(`/api/runs/${run}/cancel`, {});
+  await say(chat, 'On');
+  assert.match(chat.answer, /^Done: The tool call was interrupted/);
 });
 
 test('chat ids of two owners are two conversations', async () => {

@@ -93,6 +93,9 @@ async def test_configured_cors_origins_are_allowed(serve: Serve) -> None:
         answer = await client.options('/api/me', headers={**_PREFLIGHT, 'access-control-request-headers': 'x-api-key'})
         assert (answer.status_code, answer.headers['access-control-allow-origin']) == (200, 'https://app.example')
         assert 'access-control-allow-credentials' not in answer.headers
+        answer = await client.get('/api/me', headers={'origin': 'https://app.example'})
+        shown = [answer.headers[f'access-control-{name}'] for name in ('allow-origin', 'expose-headers')]
+        assert (answer.status_code, shown) == (401, ['https://app.example', '*'])
         answer = await client.options('/api/me', headers={**_PREFLIGHT, 'origin': 'https://evil.example'})
         assert (answer.status_code, 'access-control-allow-origin' in answer.headers) == (400, False)
 

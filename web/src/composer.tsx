@@ -17,6 +17,8 @@ export function growing(field: HTMLTextAreaElement): void {
   field.style.height = `${field.scrollHeight + 2}px`;
 }
 
+export const hasFiles = (event: DragEvent) => event.dataTransfer?.types.includes('Files') ?? false;
+
 interface Draft { text: string; files: File[]; lost: string[] }
 
 /** What is written and attached in a conversation and not sent. The empty id is that of a new one. */
@@ -68,6 +70,17 @@ function Field({ id, placeholder }: { id: string; placeholder: string }) {
     draft.value = null;
   }, [draft.value]);
 
+  // Files may be dropped anywhere on the page.
+  useEffect(() => {
+    const onDrag = (event: DragEvent) => {
+      if (!hasFiles(event) || (event.type === 'dragleave' && event.relatedTarget !== null)) return; // still on the page
+      setOver(event.type === 'dragover');
+      if (event.type === 'drop') attach(event.dataTransfer!.files);
+    };
+    const mounted = new AbortController();
+    for (const type of ['dragover', 'dragleave', 'drop'] as const) document.addEventListener(type, onDrag, mounted);
+    return () => mounted.abort();
+  }, []);
   // A later file of a name replaces an earlier one.
   const attach = (list: Iterable<File>) => setFiles((now) => [...new Map([...now, ...list].map((file) => [file.name, file])).values()]);
   const submit = async () => {
@@ -102,12 +115,9 @@ function Field({ id, placeholder }: { id: string; placeholder: string }) {
     const moment = new Date().toISOString().replace(/\D/g, '');
     attach(pasted.map((file, at) => file.name === 'image.png' ? new File([file], `pasted-${moment}${at || ''}.png`, { type: file.type }) : file));
   };
-  const onDrop = (event: DragEvent) => { event.preventDefault(); setOver(false); attach(event.dataTransfer?.files ?? []); };
   const missing = kept.lost.filter((name) => !files.some((file) => file.name === name));
-  const hasFiles = (event: DragEvent) => event.dataTransfer?.types.includes('Files') ?? false;
 
-  return <form id="say" class={isOver ? 'over' : undefined} onSubmit={(event) => { event.preventDefault(); void submit(); }}
-    onDragOver={(event) => { if (hasFiles(event)) { event.preventDefault(); setOver(true); } }} onDragLeave={() => setOver(false)} onDrop={onDrop}>
+  return <form id="say" class={isOver ? 'over' : undefined} onSubmit={(event) => { event.preventDefault(); void submit(); }}>
     {files.length > 0 && <ul class="attached" aria-label="Attached files">{files.map((file) => <li class="chip" key={file.name}>
       <Icon name="clip" /><Text of={file.name} /> <span class="faint">{size(file.size)}</span>
       <button type="button" class="quiet small" aria-label={`Remove ${plain(file.name)}`} onClick={() => setFiles(files.filter((each) => each !== file))}><Icon name="close" /></button>

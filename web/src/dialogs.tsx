@@ -2,20 +2,24 @@
 
 import { signal } from '@preact/signals';
 import type { ComponentChildren } from 'preact';
-import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 
 import { Icon } from './icons';
 import { Code, imageType } from './markdown';
 import { enterKeys } from './preferences';
 import { getBlob, urlPath } from './server';
-import { guarded, toast } from './state';
+import { fail, toast } from './state';
 import { Prose, readText, Text } from './text';
 import type { FileInfo } from './types';
 
 /** The open dialog, which Escape closes. */
 export const dialog = signal<{ title: ComponentChildren; content: ComponentChildren } | null>(null);
 
-export const close = () => { dialog.value = null; };
+/** Close the dialog: the focus returns to where it was before. */
+export const close = () => {
+  document.querySelector<HTMLDialogElement>('dialog[open]')?.close();
+  dialog.value = null;
+};
 
 export function Dialog() {
   const root = useRef<HTMLDialogElement>(null);
@@ -23,7 +27,7 @@ export function Dialog() {
   // Before the next paint, because a key can be pressed as soon as the dialog is seen.
   useLayoutEffect(() => { if (shown) root.current!.showModal(); }, [shown]);
   if (!shown) return null;
-  return <dialog ref={root} aria-labelledby="dialog-title" onClose={close} onClick={(event) => { if (event.target === root.current) close(); }}>
+  return <dialog ref={root} aria-labelledby="dialog-title" onClose={() => { if (!root.current?.open) dialog.value = null; }} onClick={(event) => { if (event.target === root.current) close(); }}>
     <header><h2 id="dialog-title">{shown.title}</h2><button type="button" class="quiet" aria-label="Close" onClick={close}><Icon name="close" /></button></header>
     <div class="content">{shown.content}</div>
   </dialog>;
@@ -63,26 +67,38 @@ export const showKeys = () => {
 /** The limit for files that the page shows. */
 const MAX_BYTES = 1_000_000;
 
-export const showFile = guarded(async (version: string, file: FileInfo) => {
-  const title = <Text of={file.path} />;
-  if (file.size_bytes > MAX_BYTES) {
-    dialog.value = { title, content: <p>More than 1 MB: download the files to read it.</p> };
-    return;
-  }
-  const blob = await getBlob(`versions/${version}/files${urlPath(file.path)}`);
-  const type = imageType(file.path);
-  const text = type ? null : readText(await blob.arrayBuffer());
-  dialog.value = { title, content: type ? <Picture blob={new Blob([blob], { type })} />
-    : text === null ? <p>Not a text in UTF-8.</p> : <Code language={file.path.split('/').at(-1)!.split('.').slice(1).at(-1) ?? ''} text={text} /> };
-});
+export const showFile = (version: string, file: FileInfo) => {
+  dialog.value = { title: <Text of={file.path} />, content: file.size_bytes > MAX_BYTES ? <p>More than 1 MB: download the files to read it.</p>
+    : <Contents version={version} path={file.path} /> };
+};
+
+function Contents({ version, path }: { version: string; path: string }) {
+  const [blob, setBlob] = useState<Blob | null>(null);
+  const [text, setText] = useState<string | null>(null);
+  const type = imageType(path);
+  useEffect(() => {
+    let isShown = true;
+    const load = async () => {
+      const found = await getBlob(`versions/${version}/files${urlPath(path)}`);
+      if (!type) setText(readText(await found.arrayBuffer()));
+      setBlob(new Blob([found], { type }));
+    };
+    load().catch((error: unknown) => { if (isShown) { close(); fail(error); } });
+    return () => { isShown = false; };
+  }, []);
+  if (blob === null) return <p class="faint" role="status">Loading …</p>;
+  if (type) return <Picture blob={blob} />;
+  return text === null ? <p>Not a text in UTF-8.</p> : <Code language={path.split('/').at(-1)!.split('.').slice(1).at(-1) ?? ''} text={text} />;
+}
 
 function Picture({ blob }: { blob: Blob }) {
   const image = useRef<HTMLImageElement>(null);
+  const [isBroken, setBroken] = useState(false);
   useEffect(() => {
     const url = image.current!.src = URL.createObjectURL(blob);
     return () => URL.revokeObjectURL(url);
   }, [blob]);
-  return <img ref={image} alt="The file as an image" />;
+  return isBroken ? <p>Not an image that this browser can show.</p> : <img ref={image} alt="The file as an image" onError={() => setBroken(true)} />;
 }
 
 export function Toast() {

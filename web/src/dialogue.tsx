@@ -142,7 +142,7 @@ function Retry() {
 interface TurnProps { turn: Turn; place: Place | null; versionId: string | null; hidden: string; canChange: boolean }
 
 const TurnView = memo<TurnProps>((props) => <TurnItem {...props} />, (before, next) => before.turn === next.turn && before.hidden === next.hidden
-  && before.versionId === next.versionId && before.canChange === next.canChange && before.place?.own === next.place?.own
+  && before.versionId === next.versionId && before.canChange === next.canChange && before.place?.own === next.place?.own && before.place?.last === next.place?.last
   && before.place?.alternatives.length === next.place?.alternatives.length);
 
 function TurnItem({ turn, place, versionId, hidden, canChange }: TurnProps) {
@@ -155,8 +155,8 @@ function TurnItem({ turn, place, versionId, hidden, canChange }: TurnProps) {
     <div class="answer" role="group" aria-label="Answer">
       {turn.items.filter((item) => item.kind !== 'call' || item.outcome !== null || !hiddenCalls.includes(item.id)).map((item, at) =>
         <ItemView key={at} item={item} versionId={versionId} runId={place?.own.run_id ?? null} isPending={false} />)}
-      {place?.own.state === 'interrupted' && <p class="note">This turn was interrupted. What was done is kept.</p>}
-      {place?.own.state === 'failed' && place.own.id !== versionId && <p class="note">This turn failed. What was done is kept.</p>}
+      {place?.last.state === 'interrupted' && <p class="note">This turn was interrupted. What was done is kept.</p>}
+      {place?.last.state === 'failed' && place.last.id !== versionId && <p class="note">This turn failed. What was done is kept.</p>}
     </div>
   </li></>;
 }

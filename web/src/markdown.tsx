@@ -8,7 +8,7 @@ import { type Parsed, parseBlocks } from './blocks';
 import type { Node } from './highlight';
 import { Icon } from './icons';
 import { memo } from './memo';
-import { getBlob, urlPath } from './server';
+import { getBlob, Refused, urlPath } from './server';
 import { guarded } from './state';
 import { Lines, plain, Prose, Text } from './text';
 
@@ -69,7 +69,7 @@ function inline(token: MarkedToken, versionId: string | null): ComponentChildren
     case 'escape': return <Lines of={token.text} />;
     case 'link': return <Link href={token.href} text={token.text}>{inlines(token.tokens, versionId)}</Link>;
     case 'image': return <Image href={token.href} text={token.text} versionId={versionId} />;
-    default: return <Lines of={token.raw} />;
+    default: return /^<br ?\/?>$/i.test(token.raw) ? <br /> : <Lines of={token.raw} />; // a cell of a table has no other line break
   }
 }
 
@@ -96,10 +96,15 @@ const IMAGES: Record<string, string> = { png: 'image/png', jpg: 'image/jpeg', jp
 /** The type of an image that the page shows; undefined for any other file. SVG is no such type: it may contain scripts. */
 export const imageType = (path: string) => IMAGES[path.split('.').at(-1)!.toLowerCase()];
 
+/** A path as it is named in a link, such as with `%20` for a space. */
+function decodeUrl(href: string): string {
+  try { return decodeURIComponent(href); } catch { return href; }
+}
+
 /** An image from the files of a version. Images of other sites are links: loading them would tell those who reads what. */
 function Image({ href, text, versionId }: { href: string; text: string; versionId: string | null }) {
   const [url, setUrl] = useState<string | null>(null);
-  const path = /^[a-z][a-z\d+.-]*:|^\/\//i.test(href) ? null : `/${href.replace(/^\.?\//, '')}`;
+  const path = /^[a-z][a-z\d+.-]*:|^\/\//i.test(href) ? null : `/${decodeUrl(href).replace(/^\.?\//, '')}`;
   const type = path === null ? undefined : imageType(path);
   useEffect(() => {
     if (!type || path === null || versionId === null) return undefined;
@@ -116,6 +121,7 @@ export function Code({ language, text }: { language: string; text: string }) {
   const { pieces, rest } = useHighlighted(language, text);
   const [isCopied, setCopied] = useState(false);
   const copy = guarded(async () => {
+    if (!('clipboard' in navigator)) throw new Refused(0, { message: 'The browser copies only for pages opened by HTTPS. Select the code, and copy it by keys.' });
     await navigator.clipboard.writeText(text);
     setCopied(true);
     setTimeout(() => setCopied(false), 1500);

@@ -2,7 +2,7 @@
 
 import { useEffect, useState } from 'preact/hooks';
 
-import { dialog } from './dialogs';
+import { close, dialog } from './dialogs';
 import { Icon } from './icons';
 import { get, post } from './server';
 import { agent, guarded, titleOf } from './state';
@@ -55,5 +55,5 @@ function File({ name, latest }: { name: string; latest: Revision }) {
 function Writer({ revision: { by, conversation_id, written_at } }: { revision: Revision }) {
   const time = <time dateTime={written_at} title={moment(written_at)}>{ago(written_at)}</time>;
   if (conversation_id === null) return <>restored by <Text of={by ?? 'the owner'} />, {time}</>;
-  return <>written in <a href={`#/c/${conversation_id}`} onClick={() => { dialog.value = null; }}><Text of={titleOf(conversation_id) ?? 'a conversation'} /></a>, {time}</>;
+  return <>written in <a href={`#/c/${conversation_id}`} onClick={close}><Text of={titleOf(conversation_id) ?? 'a conversation'} /></a>, {time}</>;
 }

@@ -5,9 +5,9 @@ import { Component, type ComponentChildren, render } from 'preact';
 import { useLayoutEffect, useRef } from 'preact/hooks';
 
 import { ApprovedRepeats, cardElements, goToInbox, Inbox, pressOnCard, stepCards } from './approvals';
-import { Composer } from './composer';
+import { Composer, hasFiles } from './composer';
 import { Dialogue } from './dialogue';
-import { askLine, Dialog, confirm, showKeys, Toast } from './dialogs';
+import { askLine, close, Dialog, confirm, showKeys, Toast } from './dialogs';
 import { Icon } from './icons';
 import { Plan } from './plan';
 import { isComposing, notifications, theme } from './preferences';
@@ -200,10 +200,12 @@ function start(): void {
 
 document.addEventListener('keydown', onKey);
 document.addEventListener('click', (event) => { if (!(event.target as HTMLElement).closest('.card, dialog')) tidy(); });
-window.addEventListener('hashchange', () => { if (location.hash.startsWith('#key=')) start(); else if (me.value !== null) void follow(); });
+window.addEventListener('hashchange', () => { isListOpen.value = false; close(); if (location.hash.startsWith('#key=')) start(); else if (me.value !== null) void follow(); });
+// A file that misses the composer must not replace the page.
+for (const type of ['dragover', 'drop']) document.addEventListener(type, (event) => { if (hasFiles(event as DragEvent)) event.preventDefault(); });
 // Calls of other runs and turns of other pages arrive while nothing happens here.
 const lookForApprovals = () => { if (me.value !== null && (document.visibilityState === 'visible' || notifications.value.value === 'on')) void listApprovals(); };
-window.addEventListener('focus', () => { lookForApprovals(); if (me.value !== null) { void lookForChanges(); void refreshList(); } });
+for (const type of ['focus', 'online']) window.addEventListener(type, () => { lookForApprovals(); if (me.value !== null) { void lookForChanges(); void refreshList(); } });
 setInterval(() => { lookForApprovals(); if (me.value !== null && document.visibilityState === 'visible') void lookForChanges(); }, 15_000);
 effect(() => { document.documentElement.dataset['theme'] = theme.value.value; });
 effect(() => {

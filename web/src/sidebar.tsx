@@ -29,7 +29,7 @@ export function Sidebar({ close }: { close: () => void }) {
     <a class="button main" id="new" href="#/" onClick={close}><Icon name="plus" />New conversation</a>
     {may('approve') && <a class={route.value.view === 'inbox' ? 'entry current' : 'entry'} id="to-inbox" href="#/a" onClick={close}><Icon name="inbox" />Approvals
       {pendingCount.value > 0 && <span id="waiting" class="count">{pendingCount.value}</span>}</a>}
-    <div class="search"><Icon name="search" /><input type="search" placeholder="Search" aria-label="Search conversations" value={search.value} onInput={onSearch} onKeyDown={onKey} /></div>
+    <div class="search"><Icon name="search" /><input type="search" placeholder="Search" aria-label="Search conversations" maxLength={200} value={search.value} onInput={onSearch} onKeyDown={onKey} /></div>
     <ul id="conversations">{conversations.value.map((each) => <Entry key={each.id} conversation={each} isCurrent={each.id === current} close={close} />)}</ul>
     {conversations.value.length === 0 && <p class="faint nothing">{!search.value ? 'Your conversations appear here.' : cursor.value === null ? 'No conversation has this text.' : 'Not in your latest conversations.'}</p>}
     {cursor.value !== null && <button type="button" class="quiet" id="more" onClick={() => listConversations(true)}>Older conversations</button>}

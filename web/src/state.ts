@@ -194,10 +194,14 @@ async function loadFailure(id: string, failed: Version): Promise<[VersionDetails
   return [error, turnsOf(messages).at(-1)?.prompt ?? null];
 }
 
-/** Load the open conversation at its head. The stored state replaces that of a run that has ended. */
-export async function refresh(ended: Live | null = null): Promise<void> {
+/**
+ * Load the open conversation at its head. The stored state replaces that of a run that has ended, also some time ago, if the server
+ * was away then. `over` is a run that has just ended: the server may still list it as running.
+ */
+export async function refresh(over: string | null = null): Promise<void> {
   const id = currentId();
   if (id === null) return;
+  const ended = live.value?.isRunning === false ? live.value : null;
   const details = await found(server.get<Conversation>(`conversations/${id}`));
   if (currentId() !== id) return;
   if (details === null) {
@@ -222,7 +226,10 @@ export async function refresh(ended: Live | null = null): Promise<void> {
     open.value = { details, turns: turnsOf(transcript.messages, details.state), versions: history.items, files: files.items, suspended };
     todos.value = details.todos;
     agent.value = details.agent;
-    if (ended !== null && live.value === ended) live.value = ended.error === null || (ended.wasStopped && hasMoved) ? null : hasMoved ? { ...ended, prompt: null, items: [] } : ended;
+    if (ended !== null && live.value === ended) {
+      const isOver = ended.error === null || (hasMoved && (ended.wasStopped || failed?.run_id !== ended.runId));
+      live.value = isOver ? null : hasMoved ? { ...ended, prompt: null, items: [] } : ended;
+    }
     if (hasFailed && live.value === null) {
       live.value = { runId: failed.run_id ?? '', isRunning: false, prompt: isKept ? null : prompt, items: [], error: `The last turn failed${error ? `: ${error}` : '.'}`, wasStopped: false, base: details.head };
     }
@@ -230,7 +237,7 @@ export async function refresh(ended: Live | null = null): Promise<void> {
   await listApprovals();
   if (details.state === 'awaiting_approval') await loadDecisions();
   const running = details.running[0];
-  if (running !== undefined && running !== ended?.runId) void watchRun(id, running, null);
+  if (running !== undefined && running !== over) void watchRun(id, running, null);
   void loadOlderVersions(id, history.cursor);
 }
 
@@ -385,7 +392,7 @@ async function watchRun(id: string, runId: string, prompt: Prompt | null, base: 
   isConnectionLost.value = false;
   live.value = now = { ...now, isRunning: false }; // it stays on the screen until the stored turn replaces it
   const isSeen = document.visibilityState === 'visible'; // a page that is hidden later has shown the end
-  await unattended(refresh)(now);
+  await unattended(refresh)(runId);
   const waits = cards.value.some(({ approval }) => isPending(approval) && approval.conversation_id === id);
   if (!waits && !isSeen) notify(plain(titleOf(id) ?? 'Conversation'), now.error === null ? 'The turn has ended.' : 'The turn has failed.', `#/c/${id}`);
 }

@@ -53,14 +53,27 @@ interface Props { call: Call; versionId: string | null; runId: string | null; is
 export const CallRow = memo<Props>((props) => <CallLine {...props} />,
   (before, next) => before.call === next.call && before.isPending === next.isPending && before.versionId === next.versionId && before.runId === next.runId);
 
+const opened = new Set<string>();
+
+/** Whether something is open, by its id or its text. It remains open if a stored turn replaces the turn that has run. */
+function useOpened(key: string) {
+  const [isOpen, setOpen] = useState(opened.has(key));
+  useEffect(() => {
+    if (!isOpen) return undefined;
+    opened.add(key);
+    return () => { opened.delete(key); };
+  }, [isOpen, key]);
+  return { isOpen, details: { open: isOpen, onToggle: (event: { currentTarget: HTMLDetailsElement }) => setOpen(event.currentTarget.open) } };
+}
+
 function CallLine({ call, versionId, runId, isPending }: Props) {
-  const [isOpen, setOpen] = useState(false);
+  const { isOpen, details } = useOpened(call.id);
   const { icon, verb, target, isCode } = summarize(call.name, call.args);
   const state = call.outcome === null ? isPending ? 'running' : 'waiting' : call.outcome;
   const answered = decisionOn(call);
   const reply = call.answer ?? (answered ? resultOf(answered) : null);
   const label = call.outcome === null ? isPending ? 'running' : answered ? stateOf(answered) : 'pending' : call.outcome === 'success' ? '✓' : OUTCOMES[call.outcome] ?? call.outcome;
-  return <><details class={`call ${state}`} data-call={call.id} onToggle={(event) => setOpen(event.currentTarget.open)}>
+  return <><details class={`call ${state}`} data-call={call.id} {...details}>
     <summary>
       <Icon name={icon} />
       <span class="verb"><Text of={verb} /></span>
@@ -148,12 +161,17 @@ function Steps({ call, versionId, runId, isPending }: Props) {
 const Step = ({ step, versionId, isPending }: { step: Item; versionId: string | null; isPending: boolean }) =>
   <li><ItemView item={step} versionId={versionId} runId={null} isPending={isPending} /></li>;
 
+function Thinking({ text }: { text: string }) {
+  const { details } = useOpened(text);
+  return <details class="thinking" {...details}><summary><Icon name="thought" />Thinking</summary><div class="thought"><Prose of={text} /></div></details>;
+}
+
 /** One item of a turn. */
 export const ItemView = memo<{ item: Item; versionId: string | null; runId: string | null; isPending: boolean }>(({ item, versionId, runId, isPending }) => {
   switch (item.kind) {
     case 'call': return <CallRow call={item} versionId={versionId} runId={runId} isPending={isPending} />;
     case 'text': return <Markdown text={item.text} versionId={versionId} />;
-    case 'thinking': return <details class="thinking"><summary><Icon name="thought" />Thinking</summary><div class="thought"><Prose of={item.text} /></div></details>;
+    case 'thinking': return <Thinking text={item.text} />;
     case 'void': return <p class="void" title="A text that a failed request left behind"><Lines of={item.text} /></p>;
     default: return <p class="note"><Lines of={item.text} /></p>;
   }

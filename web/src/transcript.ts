@@ -186,6 +186,8 @@ export interface Place {
   base: Version;
   /** The first version of the turn. */
   own: Version;
+  /** The last version of the turn. It differs if the turn paused for approvals. */
+  last: Version;
   /** The turns that started from the same version, oldest first, with this one. */
   alternatives: Version[];
   /** The names of the files that were attached to the prompt. Each is an edit of its own before the turn. */
@@ -233,10 +235,11 @@ export function placesOf(versions: Version[], headId: string | null): Places {
     const index = counted.findLastIndex((version) => version.message_count <= position);
     const base = counted[index], own = counted[index + 1];
     if (!base || !own) return null;
+    const last = counted.slice(index + 1).find((version) => version.state !== 'awaiting_approval') ?? own;
     const alternatives = (startsByAnchor.get(anchor(base.id)) ?? []).filter((version) => version.state !== 'failed' || version.id === own.id);
     let files: string[] = [];
     for (let before: Version | undefined = base; before?.kind === 'edit'; before = byId.get(before.parent_id ?? '')) files = [...uploadsOf(before), ...files];
-    return { base, own, alternatives, files };
+    return { base, own, last, alternatives, files };
   };
   return { at, failures };
 }

@@ -3,7 +3,7 @@
 import type { ComponentChildren } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 
-import { dialog, showFile } from './dialogs';
+import { close, dialog, showFile } from './dialogs';
 import { FileDiffs } from './diff';
 import { PromptView, Protected } from './dialogue';
 import { Icon } from './icons';
@@ -135,7 +135,7 @@ function Messages({ messages, version: { id: versionId, state }, runId }: { mess
   const [isWhole, setWhole] = useState(false);
   const turns = turnsOf(messages, state);
   const shown = isWhole ? turns : turns.slice(-LAST_TURNS);
-  if (turns.length === 0) return <p class="faint">Nothing was said yet.</p>;
+  if (turns.length === 0) return <p class="faint">No messages.</p>;
   return <>
     {shown.length < turns.length && <p><button type="button" class="small" onClick={() => setWhole(true)}>Show {count(turns.length - shown.length, 'earlier turn')}</button></p>}
     <ol class="dialogue">{shown.map((turn) => <li class="turn" key={turn.key}>
@@ -235,8 +235,9 @@ const Two = ({ before, after }: { before: ComponentChildren; after: ComponentChi
 // Merges
 
 async function startMerge(other: Version): Promise<void> {
+  const { hash } = location;
   const conflicts = await merge(other, {});
-  if (conflicts?.length) dialog.value = { title: 'Merge', content: <Conflicts other={other} conflicts={conflicts} /> };
+  if (conflicts?.length && location.hash === hash) dialog.value = { title: 'Merge', content: <Conflicts other={other} conflicts={conflicts} /> };
 }
 
 const REASONS: Record<string, string> = {
@@ -251,7 +252,7 @@ function Conflicts({ other, conflicts }: { other: Version; conflicts: Conflict[]
   useEffect(() => { difference(head, other.id).then(setDiff, fail); }, []);
   const submit = async (event: SubmitEvent) => {
     event.preventDefault();
-    dialog.value = null;
+    close();
     const left = await merge(other, choices);
     if (left?.length) { await refresh(); dialog.value = { title: 'Merge', content: <Conflicts other={other} conflicts={left} /> }; }
   };
@@ -263,7 +264,7 @@ function Conflicts({ other, conflicts }: { other: Version; conflicts: Conflict[]
         <input type="radio" required name={path} checked={choices[path] === side} onChange={() => setChoices({ ...choices, [path]: side })} /> <Text of={label} /></label>)}
       {diff && <FileDiffs files={diff.files.filter((file) => file.path === path)} isNarrow />}
     </fieldset>)}
-    <div class="acts"><button type="submit" class="main" disabled={Object.keys(choices).length < conflicts.length}>Merge</button><button type="button" class="quiet" onClick={() => { dialog.value = null; }}>Cancel</button></div>
+    <div class="acts"><button type="submit" class="main" disabled={Object.keys(choices).length < conflicts.length}>Merge</button><button type="button" class="quiet" onClick={close}>Cancel</button></div>
   </form>;
 }
 

@@ -540,6 +540,24 @@ async def test_page_follows_a_turn_that_another_program_resumes(
     await expect(seen.page.locator('#resume')).to_have_count(0)
 
 
+async def test_turn_that_is_stopped_after_an_answer_says_so(open_page: OpenPage, gate: Gate) -> None:
+    """Also after a reload, and if another turn follows."""
+    seen = await open_page()
+    await seen.page.click('.choice:has-text("patient")')
+    await seen.send('ask and wait')
+    await seen.page.fill('.card input[name=answer]', 'SQLite')
+    await seen.page.press('.card input[name=answer]', 'Enter')
+    await gate.reached.wait()
+    await seen.page.click('#stop')
+    await expect(seen.page.locator('#stop')).to_be_hidden()
+    note = seen.page.locator('#dialogue .answer > .note')
+    await expect(note).to_have_text('This turn was interrupted. What was done is kept.')
+    await seen.page.reload()
+    await expect(note).to_have_text('This turn was interrupted. What was done is kept.')
+    await seen.say('next', until='Done.')
+    await expect(seen.turns.first.locator('.answer > .note')).to_have_count(1)
+
+
 async def test_watched_run_shows_answers_that_others_gave(
     open_page: OpenPage, client: httpx.AsyncClient, script: Script, gate: Gate
 ) -> None:

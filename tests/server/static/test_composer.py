@@ -21,6 +21,15 @@ PUT = """async ([kind, name, text]) => {
 }"""
 """Drops or pastes a file."""
 
+DRAG = """([event, place, kind]) => {
+    const data = new DataTransfer();
+    if (kind === 'Files') data.items.add(new File(['a'], 'a.txt'));
+    else data.setData(kind, 'a');
+    const init = { bubbles: true, cancelable: true, dataTransfer: data };
+    return !document.querySelector(place).dispatchEvent(new DragEvent(event, init));
+}"""
+"""Drags or drops a file or a text, and returns whether the page keeps the browser from opening it."""
+
 
 async def test_enter_sends_and_shift_enter_starts_a_line(open_page: OpenPage):
     """Enter sends the prompt; Shift+Enter is a line break."""
@@ -158,6 +167,23 @@ async def test_files_are_attached_by_button_drop_and_paste(open_page: OpenPage, 
     files = await seen.page.locator('#files button').all_inner_texts()
     assert [name.split('-')[0] for name in files] == ['/uploads/a.csv', '/uploads/b.txt', '/uploads/pasted']
     assert seen.problems == []
+
+
+async def test_files_are_dropped_anywhere_on_the_page(open_page: OpenPage):
+    """A file that misses the composer is attached, and does not replace the page, also where no composer is. A dragged text is
+    dropped into the field, as without the page."""
+    seen = await open_page()
+    await seen.page.wait_for_selector('#say')
+    assert await seen.page.evaluate(DRAG, ['dragover', 'main', 'Files'])
+    await expect(seen.page.locator('#say.over')).to_be_visible()
+    await seen.page.evaluate(DRAG, ['dragleave', 'main', 'Files'])
+    await expect(seen.page.locator('#say.over')).to_have_count(0)
+    assert await seen.page.evaluate(DRAG, ['drop', 'main', 'Files'])
+    await expect(seen.page.locator('.attached .chip')).to_have_text('a.txt 1 B')
+    assert not await seen.page.evaluate(DRAG, ['drop', '#prompt', 'text/plain'])
+    await seen.page.click('#to-inbox')
+    await expect(seen.page.locator('#say')).to_have_count(0)
+    assert await seen.page.evaluate(DRAG, ['drop', 'main', 'Files'])
 
 
 async def test_pasted_files_of_one_name_are_all_attached(open_page: OpenPage):

@@ -37,7 +37,7 @@ They grew by **17 %**, see `report.md`.
 
 | month | sales |
 |---|--:|
-| April | 12 |
+| April<br>early | 12 |
 | May | 14 |
 
 ```python
@@ -62,8 +62,8 @@ PIXEL = base64.b64decode(
 
 
 def answer(messages: Sequence[ModelMessage], info: AgentInfo) -> Any:
-    """Plan on `plan`, delegate on `delegate`, write on `write`, read from line 2 on `read`, hold on `wait`, raise on `fail now`,
-    or after a call on `fail later`, write Markdown on `markdown` and code on `code`, and echo anything else."""
+    """Plan on `plan`, delegate on `delegate`, write on `write`, read from line 2 on `read`, hold on `wait` and `think`, raise on
+    `fail now`, or after a call on `fail later`, write Markdown on `markdown` and code on `code`, and echo anything else."""
     last = messages[-1]
     assert isinstance(last, ModelRequest)
     requests = [each for each in messages if isinstance(each, ModelRequest)]
@@ -90,6 +90,8 @@ def answer(messages: Sequence[ModelMessage], info: AgentInfo) -> Any:
         return MARKDOWN
     if said.startswith('code'):
         return f'```python\n{LONG_CODE}```'
+    if said.startswith('think'):
+        return [ThinkingPart('They want me to wait.'), call('hold')]
     return [call('hold')] if said.startswith('wait') else f'You said: {said}'
 
 
@@ -177,8 +179,9 @@ async def test_text_of_any_script_is_shown_as_it_is_meant(open_page: OpenPage):
 
 
 async def test_answer_is_rendered_as_markdown(open_page: OpenPage, served: Served):
-    """Headings, tables, task lists, code with its language, links and images. HTML is shown as text; links to scripts are
-    no links; a link that names another host says where it leads; no image of another host is loaded."""
+    """Headings, tables, task lists, code with its language, links and images. HTML is shown as text, except for line
+    breaks; links to scripts are no links; a link that names another host says where it leads; no image of another host
+    is loaded."""
     seen = await open_page()
     await seen.send('markdown')
     answer = seen.page.locator('#dialogue .markdown')
@@ -187,6 +190,7 @@ async def test_answer_is_rendered_as_markdown(open_page: OpenPage, served: Serve
     await expect(answer.locator('strong')).to_have_text('17 %')
     await expect(answer.locator('th')).to_have_text(['month', 'sales'])
     await expect(answer.locator('tbody tr').last.locator('td')).to_have_text(['May', '14'])
+    assert await answer.locator('tbody td').first.inner_text() == 'April\nearly'
     await expect(answer.locator('.code .hljs-keyword').first).to_have_text('def')
     await expect(answer.locator('input[type=checkbox]')).to_have_count(2)
     links = await answer.locator('a').evaluate_all(
@@ -219,20 +223,30 @@ async def test_code_is_copied_by_a_button(open_page: OpenPage):
 
     await expect(seen.page.locator('.code .head button')).to_have_text('Copied')
     assert await seen.page.evaluate('navigator.clipboard.readText()') == 'def growth():\n    return 17'
+    await seen.page.evaluate('delete Navigator.prototype.clipboard')  # as on a page that is opened by HTTP
+    await seen.page.click('.code .head button')
+    await expect(seen.page.locator('#problem')).to_contain_text('Select the code')
+    assert seen.problems == []
 
 
-async def test_image_of_a_version_is_shown(open_page: OpenPage, served: Served):
-    """An image that the answer names by its path is loaded from the files of the version."""
+@pytest.mark.parametrize('link', ['/uploads/my%20100%25%20chart.png', '</uploads/my 100% chart.png>'])
+async def test_image_of_a_version_is_shown(open_page: OpenPage, served: Served, link: str):
+    """An image that the answer names by its path, with escapes or without, is loaded from the files of the version. A file
+    that is no image says so."""
     async with served.client(await served.key('run', 'approve')) as client:
         path = (await client.post('/api/conversations', json={'agent': 'analyst', 'name': 'Chart'})).headers['location']
-        await client.put(f'{path}/uploads/chart.png', content=PIXEL)
+        await client.put(f'{path}/uploads/my 100%25 chart.png', content=PIXEL)
+        await client.put(f'{path}/uploads/text.png', content=b'text')
     seen = await open_page()
     await seen.page.click('text=Chart')
-    await seen.say('![chart](/uploads/chart.png)', until='You said: ')
+    await seen.say(f'![chart]({link})', until='You said: ')
 
     await expect(seen.page.locator('#dialogue .markdown img')).to_have_js_property('naturalWidth', 1)
-    await seen.page.click('#files button')
+    await seen.page.click('#files button >> nth=0')
     await expect(seen.page.locator('dialog img')).to_have_js_property('naturalWidth', 1)
+    await seen.page.keyboard.press('Escape')
+    await seen.page.click('#files button >> nth=1')
+    await expect(seen.page.locator('dialog .content')).to_have_text('Not an image that this browser can show.')
     assert seen.problems == []
 
 
@@ -272,6 +286,23 @@ async def test_running_call_says_that_it_is_at_work(open_page: OpenPage, gate: G
     await seen.page.click('#stop')
     await expect(seen.page.locator('#stop')).to_be_hidden()
     await expect(seen.page.locator('#dialogue')).to_contain_text('This turn was interrupted.')
+
+
+async def test_opened_call_and_thinking_remain_open_at_the_end_of_the_run(open_page: OpenPage, gate: Gate):
+    """Nothing that a person reads closes when the stored turn replaces the one that has run, and it can be closed then."""
+    seen = await open_page()
+    await seen.send('think and wait')
+    await gate.reached.wait()
+    await seen.page.click('.thinking summary')
+    await seen.calls.first.click()
+    await expect(seen.page.locator('#dialogue > [data-live] details[open]')).to_have_count(2)
+    gate.opened.set()
+
+    await expect(seen.page.locator('#dialogue > [data-live]')).to_have_count(0)
+    await expect(seen.page.locator('.thinking[open] .thought')).to_be_visible()
+    await expect(seen.page.locator('.call[open] .result pre')).to_have_text('held')
+    await seen.calls.first.click()
+    await expect(seen.page.locator('#dialogue details[open]')).to_have_count(1)
 
 
 async def test_failed_run_shows_its_error_with_try_again(open_page: OpenPage):

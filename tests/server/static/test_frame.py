@@ -291,6 +291,29 @@ async def test_small_screen_shows_one_view_at_a_time(open_page: OpenPage):
     await expect(seen.page.locator('#graph')).to_be_visible()
 
 
+async def test_list_of_a_small_screen_closes_by_going_back(open_page: OpenPage):
+    """The list does not cover the view to which a person goes back."""
+    seen = await open_page(width=390, height=760)
+    await seen.say('Hello', until='Hello.')
+    await seen.page.click('.only-narrow')
+    await expect(seen.page.locator('#list')).to_be_visible()
+    await seen.page.go_back()
+
+    await expect(seen.page.locator('.welcome')).to_be_visible()
+    await expect(seen.page.locator('#list')).to_be_hidden()
+
+
+async def test_conversations_are_reached_on_a_zoomed_page(open_page: OpenPage):
+    """A page of 1280 x 1024 pixels that is zoomed to 400% (WCAG 2.2, 1.4.10) has the conversations in its list."""
+    seen = await open_page(width=320, height=256)
+    await seen.say('Hello', until='Hello.')
+    await seen.page.click('.only-narrow')
+    entry = seen.page.locator('#conversations a')
+    await entry.scroll_into_view_if_needed()
+
+    await expect(entry).to_be_in_viewport(ratio=1)
+
+
 async def test_page_works_under_a_path(browser: Browser, store: SqlStore, served: Served, listen: Listen):
     """Mounted into another application, the page uses addresses below its path only."""
     inner = create_app(served.state.agents, store)
@@ -419,6 +442,24 @@ async def test_page_of_another_origin_cannot_use_the_login(
     assert 'user=ada' in (await answer.request.all_headers())['cookie']
     assert answer.status == 403
     assert await store.versions() == []
+
+
+@pytest.mark.parametrize('leave', ['Enter', 'Escape'])
+async def test_focus_returns_to_where_a_dialog_was_opened(open_page: OpenPage, leave: str):
+    """By its button and by Escape. A dialog never covers the view to which a person goes back."""
+    seen = await open_page()
+    await seen.say('Hello', until='Hello.')
+    await seen.page.focus('#keys')
+    await seen.page.keyboard.press('Enter')
+    await expect(seen.page.locator('dialog [aria-label=Close]')).to_be_focused()
+    await seen.page.keyboard.press(leave)
+    await expect(seen.page.locator('dialog')).to_have_count(0)
+    await expect(seen.page.locator('#keys')).to_be_focused()
+    await seen.page.keyboard.press('Enter')
+    await expect(seen.page.locator('dialog')).to_be_visible()
+    await seen.page.go_back()
+    await expect(seen.page.locator('.welcome')).to_be_visible()
+    await expect(seen.page.locator('dialog')).to_have_count(0)
 
 
 async def test_keys_are_listed(open_page: OpenPage):

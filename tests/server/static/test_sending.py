@@ -34,6 +34,8 @@ RECORD = """() => {
 def agents(gate: Gate) -> Mapping[str, AnyAgent]:
     async def answer(messages: object, info: object) -> Any:
         text = str(messages)
+        if "'fail'" in text and "'two'" not in text:
+            raise ValueError('inside')
         if "'think'" in text:
             await gate.hold()
         return [call('hold')] if "'wait'" in text and 'held' not in text else 'Yes.'
@@ -191,6 +193,45 @@ async def test_run_is_shown_in_its_own_conversation_only(open_page: OpenPage, ga
     await expect(seen.calls).to_have_text(['holdrunning'])
     assert await seen.page.evaluate('[...window.shownInOne]') == ['one']
     gate.opened.set()
+
+
+async def test_turn_that_ends_while_the_server_is_away_is_shown_once(open_page: OpenPage, gate: Gate):
+    """If the stored turn cannot be loaded at the end of its run, it replaces the turn that has run as soon as it can."""
+    seen = await open_page()
+    await seen.say('one', until='Yes.')
+    await seen.send('wait')
+    await gate.reached.wait()
+    await expect(seen.calls).to_have_text(['holdrunning'])
+    away = Held()
+
+    async def refuse_once(route: Route) -> None:
+        away.arrived.set()
+        await route.fulfill(status=503, json={})
+
+    await seen.page.route('**/api/conversations/*', refuse_once)
+    gate.opened.set()
+    await away.arrived.wait()
+    await expect(seen.page.locator('#dialogue > [data-live=false]')).to_be_visible()
+    await seen.page.unroute('**/api/conversations/*')
+    await seen.page.evaluate("dispatchEvent(new Event('online'))")
+
+    await expect(seen.page.locator('#dialogue > [data-live]')).to_have_count(0)
+    await expect(seen.turns.locator('.bubble')).to_have_text(['one', 'wait'])
+
+
+async def test_error_of_a_turn_leaves_with_the_next_turn_of_another_page(open_page: OpenPage):
+    """A page that shows a failed turn shows the turns that another page has sent since, without the error below them."""
+    seen = await open_page()
+    await seen.say('one', until='Yes.')
+    await seen.send('fail')
+    await expect(seen.page.locator('.failure')).to_be_visible()
+    other = await open_page()
+    await other.page.click('#conversations a')
+    await other.say('two', until='Yes.')
+    await seen.page.evaluate("dispatchEvent(new Event('focus'))")
+
+    await expect(seen.turns.locator('.bubble')).to_have_text(['one', 'fail', 'two'])
+    await expect(seen.page.locator('.failure')).to_have_count(0)
 
 
 async def test_prompt_of_a_second_page_is_kept_while_the_first_has_a_run(open_page: OpenPage, gate: Gate):

@@ -188,6 +188,7 @@ async def test_two_versions_are_compared(open_page: OpenPage):
 
     row = found.locator('.diff tr', has=seen.page.locator('.removed'))
     await expect(row.locator('td')).to_have_text(['3', 'write one', '3', 'write two'])
+    await expect(found.locator('.two').first.locator('.before')).to_have_text('No messages.')
     await expect(found.locator('.two').first.locator('.after .bubble')).to_have_text(['write two'])
     await expect(found.locator('.two').last.locator('.what')).to_have_text(['Write it', 'Write it'])
     await expect(found.locator('tbody tr', has_text='Requests').last.locator('td')).to_have_text(['2', '4', '+2'])
@@ -245,6 +246,27 @@ async def test_conflicts_are_resolved_on_the_page(open_page: OpenPage, side: str
     await seen.page.click('text=Dialogue >> nth=0')
     await seen.page.click('#files button >> nth=0')
     await expect(dialog.locator('pre')).to_contain_text(text)
+
+
+async def test_answer_that_comes_late_opens_no_dialog(open_page: OpenPage):
+    """A person who goes elsewhere before the server has sent a file or the conflicts of a merge is not interrupted there."""
+    seen = await with_two_turns(open_page)
+    await branch(seen, 1, 'write three')
+    await choose(seen, 1)
+    for pattern, opener in [('**/merge', 'text=Merge into current'), ('**/files/report.md', '.file')]:
+        held = Held()
+        await seen.page.route(pattern, held)
+        await seen.page.click(opener)
+        await held.arrived.wait()
+        await seen.page.evaluate("location.hash = '#/'")
+        await expect(seen.page.locator('.welcome')).to_be_visible()
+        async with seen.page.expect_response(pattern) as sent:
+            held.released.set()
+        await (await sent.value).finished()
+        await seen.page.evaluate('new Promise((paint) => requestAnimationFrame(() => requestAnimationFrame(paint)))')
+        await expect(seen.page.locator('dialog')).to_have_count(0)
+        await seen.page.go_back()
+        await seen.page.click('[role=tab]:text-is("Files")')
 
 
 async def test_versions_are_usable_by_keyboard(open_page: OpenPage):
