@@ -7,6 +7,7 @@ import logging
 from typing import Any
 
 from pydantic_deep._checks import MAX_INTEGER, check_index, check_names, check_object
+from pydantic_deep._run_to_completion import run_to_completion
 from pydantic_deep._spans import span_id, trace_id
 from pydantic_deep.store import QueuedRunRecord, SqlStore, new_id, now
 from pydantic_deep.versions import AgentVersion, ApprovalsPendingError, TurnOptions, VersionedConversation
@@ -96,7 +97,10 @@ async def submit(
         options=json.dumps(document),
         submitted_at=now(),
     )
-    await store.queue.add(run, max_active=max_active, max_of_key=max_of_key, exclusive=options.exclusive)
+    # Whoever cancels this knows afterwards whether the run is in the queue.
+    await run_to_completion(
+        store.queue.add(run, max_active=max_active, max_of_key=max_of_key, exclusive=options.exclusive)
+    )
     if dispatcher is not None:
         await _deliver(run, dispatcher)
     return run

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
+import anyio
 import pytest
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import UsageLimits
@@ -181,6 +183,30 @@ async def test_exclusive_turn_is_refused_while_a_run_that_was_not_queued_is_runn
         queued = await submit(version, options, store)
         with pytest.raises(VersionBusyError, match=queued.run_id):
             await version.run(options)
+
+
+async def test_cancelled_submission_has_ended_when_the_cancellation_is_raised(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the run could be queued after the caller has found that it is not, and has submitted it again."""
+    async with process(url) as store:
+        conversation = await begin(world_of(url), store)
+        add, reached, opened = store.queue.add, anyio.Event(), anyio.Event()
+
+        async def add_slowly(*arguments: Any, **options: Any) -> None:
+            reached.set()
+            await opened.wait()
+            await add(*arguments, **options)
+
+        monkeypatch.setattr(store.queue, 'add', add_slowly)
+        submission = asyncio.create_task(submit(conversation, TurnOptions(prompt='a'), store))
+        await reached.wait()
+        submission.cancel()
+        await asyncio.sleep(0)
+        opened.set()
+        with pytest.raises(asyncio.CancelledError):
+            await submission
+        assert len(await store.queue.list()) == 1
 
 
 async def test_id_of_another_run_is_refused(url: str) -> None:
