@@ -18,7 +18,9 @@ MAX_WORDS = 8
 MAX_SHOWN_CHARS = 200
 """Maximum number of characters of a line to compare and show."""
 
-_NUMBERED = re.compile(r'^ *\d+\t', re.MULTILINE)
+_NUMBERED = re.compile(r'^ *\d+[→\t]', re.MULTILINE)
+"""The number before a line of `read_file`. Models also write the tab of other tools."""
+
 _QUOTES = str.maketrans(dict.fromkeys('"`’‘“”', "'"))
 _WORD = re.compile(r'\w{3,}')
 
@@ -35,7 +37,7 @@ def explain_no_match(text: str, old: str, new: str) -> str:
     old = old.replace('\r\n', '\n')
     bare = _NUMBERED.sub('', old)
     if bare != old and bare.strip() and bare in text:
-        return 'It holds the line numbers of read_file. Leave out each number and the tab after it.'
+        return 'It holds the line numbers of read_file. Leave out each number and the character after it.'
     alike = _find_but_for_whitespace(text, old)
     if alike is not None:
         return f'Only its whitespace differs from {_quote(text, alike)}. Copy it exactly.'

@@ -40,7 +40,7 @@ def parse_offset(offset: int | str) -> Position:
 
 
 def render_window(text: str, position: Position, *, limit: int, max_chars: int) -> str:
-    """Return numbered lines, with a notice for each omitted part.
+    """Return numbered lines, such as `1→text`, with a notice for each omitted part.
 
     The cost depends on the section and on a count of the lines around it, regardless of the size of the text.
 
@@ -65,7 +65,7 @@ def render_window(text: str, position: Position, *, limit: int, max_chars: int) 
             raise OffsetError(f'Line {number:,} has {end - at:,} characters; {position.char:,} is past its end.')
         room = max_chars if begin > at else min(MAX_LINE_CHARS, max_chars)
         stop = min(end, begin + room)
-        line = f'{number}\t{text[begin:stop]}'
+        line = f'{number}→{text[begin:stop]}'
         max_chars -= len(line) + 1
         if shown and max_chars < 0:
             break

@@ -115,7 +115,7 @@ async def test_edited_files_are_the_files_of_the_replay(record: RecordCase, tmp_
     (tmp_path / 'evals/poem/files/poem.txt').write_text('lily\n')
     [difference] = (await replay_case(agent_of())(read_case(tmp_path / 'evals/poem'))).differences
     assert difference.startswith('response 1, tool read_file returned: ')
-    assert difference.endswith('+1\tlily')
+    assert difference.endswith('+1→lily')
 
 
 @pytest.mark.parametrize('model', ['anthropic:claude-opus-5-5', 'nobody:none', None, TestModel()])

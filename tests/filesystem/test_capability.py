@@ -63,7 +63,7 @@ async def test_explicit_backend_has_precedence() -> None:
     model, given, other = script(), StateBackend(), StateBackend()
     agent = Agent(model, deps_type=Tenant, capabilities=[Filesystem(backend=given)])
     await agent.run('go', deps=Tenant(other))
-    assert said(model)[-1] == '1\ttwo'
+    assert said(model)[-1] == '1→two'
     assert await given.read_bytes('/a.txt') == b'two\n'
     assert not await other.exists('/a.txt')
 
@@ -78,7 +78,7 @@ async def test_third_party_workspace_can_be_the_backend_of_deps(tmp_path: Path) 
     model = script()
     agent = Agent(model, deps_type=Tenant, capabilities=[Filesystem()])
     await agent.run('go', deps=Tenant(LocalWorkspaceBackend(tmp_path)))
-    assert said(model)[-1] == '1\ttwo'
+    assert said(model)[-1] == '1→two'
     assert (tmp_path / 'a.txt').read_bytes() == b'two\n'
     assert 'execute' in model.requests[0].tool_names
 
@@ -98,7 +98,7 @@ async def test_workspace_with_only_commands_supports_files(tmp_path: Path, throu
         await agent.run('go', deps=Tenant(workspace))
     else:
         await agent.run('go', workspace=workspace)
-    assert said(model)[-1] == '1\ttwo'
+    assert said(model)[-1] == '1→two'
     assert (tmp_path / 'a.txt').read_bytes() == b'two\n'
 
 
@@ -117,7 +117,7 @@ async def test_deep_agent_uses_the_backend_of_deps(tmp_path: Path) -> None:
 async def test_deep_agent_without_deps_works_in_memory() -> None:
     model = script()
     await create_deep_agent(model).run('go', deps=NO_DEPS)
-    assert said(model) == ['Created /a.txt: 1 line, 4 bytes.', 'Replaced 1 match at line 1.', '1\ttwo']
+    assert said(model) == ['Created /a.txt: 1 line, 4 bytes.', 'Replaced 1 match at line 1.', '1→two']
 
 
 # Model-facing text
@@ -231,7 +231,7 @@ async def test_two_hundred_concurrent_runs_share_no_state() -> None:
             'done',
         )
         await agent.run('go', model=model, deps=deps_by_user[user])
-        assert said(model)[0] == f'1\t{user}'
+        assert said(model)[0] == f'1→{user}'
 
     async with anyio.create_task_group() as group:
         for user in users:

@@ -136,9 +136,9 @@ async def test_replacement_character_neither_matches_nor_replaces_an_undecodable
             'retried: new_string has �, which in /a.log stands for broken bytes. Nothing was changed. Edit the text around them with edit_file.',
             "retried: /a.log is utf-8, which has no '\\udce9'. Nothing was changed. Use other characters, or replace the whole file with write_file, which then makes it UTF-8.",
             """\
-1	Größe, naïve café
-2	one
-3	caf� two
+1→Größe, naïve café
+2→one
+3→caf� two
 [encoding: utf-8, 1 broken byte shown as �]\
 """,
             'retried: content has �, which in /a.log stands for broken bytes. Nothing was changed. Edit the text around them with edit_file.',
@@ -256,4 +256,4 @@ async def test_command_runs_between_the_calls_around_it(tmp_path: Path) -> None:
         [write('a.txt', 'one'), call('execute', command='cp a.txt b.txt'), call('read_file', path='b.txt')], 'done'
     )
     await Agent(model, capabilities=[Filesystem()]).run('go', workspace=LocalWorkspaceBackend(tmp_path))
-    assert model.requests[-1].tool_returns[2].content == '1\tone'
+    assert model.requests[-1].tool_returns[2].content == '1→one'

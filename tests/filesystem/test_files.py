@@ -74,7 +74,7 @@ async def test_file_changed_since_it_was_read_is_not_replaced(play: Play) -> Non
     assert [(p.outcome, p.content) for p in returns[2:]] == snapshot(
         [
             ('retried', '/a changed since you read it. Read it again, then write.'),
-            ('success', '1\ttwo'),
+            ('success', '1→two'),
             ('success', 'Replaced /a: 1 line, 5 bytes.'),
             ('success', 'Replaced /a: 1 line, 4 bytes.'),
         ]
@@ -181,9 +181,9 @@ async def test_calls_of_one_response_take_effect_in_order(play: Play, tmp_path: 
         [
             'Created /o.txt: 1 line, 5 bytes.',
             'Replaced /o.txt: 1 line, 6 bytes.',
-            '1\tsecond',
+            '1→second',
             'Replaced 1 match at line 1.',
-            '1\tthird',
+            '1→third',
             """\
 /o.txt
 1: third\

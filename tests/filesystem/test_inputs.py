@@ -57,7 +57,7 @@ async def test_large_prompt_is_shortened_and_can_be_paged_and_searched() -> None
     page, found = (str(part.content) for part in model.requests[-1].tool_returns)
     assert [prompts(request.messages) for request in model.requests] == [[SHORT]] * 3
     assert prompts(result.all_messages()) == [SHORT]
-    assert page == '9999\trow 09998\n10000\trow 09999'
+    assert page == '9999→row 09998\n10000→row 09999'
     assert found.split('\n')[:2] == ['/offload/prompt', '5001: row 05000']
 
 
@@ -221,7 +221,7 @@ async def test_version_has_the_short_prompt_and_stores_the_whole_text() -> None:
         assert await version.replay()
         assert await after.replay()
     (page,) = (part.content for part in model.requests[-1].tool_returns if part.tool_name == 'read_file')
-    assert page == '10000\trow 09999'
+    assert page == '10000→row 09999'
 
 
 class MortalStore(SqlStore):

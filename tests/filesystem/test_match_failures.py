@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from inline_snapshot import snapshot
 
 from pydantic_deep.filesystem import _match_failures
@@ -16,9 +17,11 @@ def explain_no_match(text: str, old: str, new: str = NEW) -> str:
     return _match_failures.explain_no_match(text, old, new)
 
 
-def test_line_numbers_of_read_file_are_recognized() -> None:
-    assert explain_no_match(CODE, '1\tdef area(width, height):\n2\t    return width * height') == snapshot(
-        'It holds the line numbers of read_file. Leave out each number and the tab after it.'
+@pytest.mark.parametrize('separator', ['→', '\t'])
+def test_line_numbers_of_read_file_are_recognized(separator: str) -> None:
+    old = f'1{separator}def area(width, height):\n2{separator}    return width * height'
+    assert explain_no_match(CODE, old) == snapshot(
+        'It holds the line numbers of read_file. Leave out each number and the character after it.'
     )
 
 

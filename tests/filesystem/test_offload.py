@@ -51,7 +51,7 @@ async def test_large_result_is_shortened_and_can_be_paged_and_searched() -> None
     assert preview[2_001:-1_001] == snapshot(
         '[97,000 of 100,000 characters left out. All are in /offload/toolu_01: use read_file or grep on it]'
     )
-    assert page == '9999\trow 09998\n10000\trow 09999'
+    assert page == '9999→row 09998\n10000→row 09999'
     assert found.split('\n')[:2] == ['/offload/toolu_01', '5001: row 05000']
     assert listed == 'toolu_01 (100.0 KB)'
 
@@ -70,7 +70,7 @@ async def test_page_of_an_offloaded_file_is_not_offloaded_again() -> None:
     filesystem = Filesystem(backend=StateBackend(), offload_chars=3_000)
     agent = Agent(model, tools=[dump], capabilities=[filesystem])
     page = str((await results(agent, model))[1])
-    assert page.startswith('1\trow 00000\n')
+    assert page.startswith('1→row 00000\n')
     assert page.split('\n')[-1] == snapshot('[lines 1 to 222 of 10,000; go on with offset 223]')
     assert len(page) < 3_100
 
@@ -118,7 +118,7 @@ async def test_large_structure_is_offloaded_as_the_json_sent_to_the_model(result
     preview, page = map(str, await results(agent, model))
     assert preview.startswith(begin)
     assert preview.endswith(end)
-    assert page.startswith(f'1\t{preview[1_989:2_000]}')
+    assert page.startswith(f'1→{preview[1_989:2_000]}')
 
 
 async def test_small_results_and_files_are_not_offloaded() -> None:
@@ -245,13 +245,13 @@ async def test_user_files_under_offload_are_preserved() -> None:
     contents = list(map(str, (await results(agent, model))[1:]))
     assert contents == snapshot(
         [
-            '1\tmine',
+            '1→mine',
             '/offload/mine.txt',
             'Created /offload/report.md: 1 line, 7 bytes.',
             'Replaced 1 match at line 1.',
             '/offload/call-1 is the result of a tool, and read-only.',
             """\
-1	row 00000
+1→row 00000
 [lines 1 to 1 of 10,000; go on with offset 2]\
 """,
             """\
@@ -283,9 +283,9 @@ async def test_offloaded_result_never_hides_a_user_file() -> None:
     agent = Agent(model, tools=[dump, change], capabilities=[Filesystem(backend=backend)])
     contents = list(map(str, await results(agent, model)))
     assert 'All are in /offload/call-1-2:' in contents[0]
-    assert contents[1] == '1\tmine'
-    assert contents[2].startswith('1\trow 00000\n')
-    assert contents[4:] == ['1\tmine too', 'Replaced /offload/call-1-2: 1 line, 5 bytes.']
+    assert contents[1] == '1→mine'
+    assert contents[2].startswith('1→row 00000\n')
+    assert contents[4:] == ['1→mine too', 'Replaced /offload/call-1-2: 1 line, 5 bytes.']
 
 
 @pytest.mark.parametrize('is_user_directory', [False, True])
@@ -320,7 +320,7 @@ async def test_unavailable_backend_does_not_lose_large_results() -> None:
 
     model = ScriptedModel(call('dump'), call('read_file', path='/offload/call-1', limit=1), 'done')
     agent = Agent(model, tools=[dump], capabilities=[Filesystem(backend=Unavailable())])
-    assert str((await results(agent, model))[1]).startswith('1\trow 00000\n')
+    assert str((await results(agent, model))[1]).startswith('1→row 00000\n')
 
 
 async def test_large_result_with_deps_is_available_in_the_next_turn() -> None:
@@ -329,7 +329,7 @@ async def test_large_result_with_deps_is_available_in_the_next_turn() -> None:
     deps = deps_for_test()
     first = await agent.run('go', deps=deps)
     await agent.run('on', deps=deps, message_history=first.all_messages())
-    assert str(model.requests[-1].tool_returns[-1].content).startswith('1\trow 00000\n')
+    assert str(model.requests[-1].tool_returns[-1].content).startswith('1→row 00000\n')
     assert await deps.backend.exists('/offload') is False
 
 
@@ -344,7 +344,7 @@ async def test_runs_without_deps_do_not_share_large_results() -> None:
 async def test_deep_agent_without_deps_offloads_too() -> None:
     model = ScriptedModel(call('dump'), call('read_file', path='/offload/call-1', limit=1), 'done')
     await create_deep_agent(model, tools=[dump]).run('go', deps=cast('DeepAgentDeps', None))
-    assert str(model.requests[-1].tool_returns[1].content).startswith('1\trow 00000\n')
+    assert str(model.requests[-1].tool_returns[1].content).startswith('1→row 00000\n')
 
 
 async def test_repeated_call_id_does_not_overwrite_an_earlier_result() -> None:

@@ -29,16 +29,16 @@ PNG = b'\x89PNG\r\n\x1a\n\0\0\0\rIHDR'
 async def test_lines_are_numbered_like_in_grep(play: Play) -> None:
     backend = StateBackend({'/a.txt': 'one\ftwo\u2028three\x85four\rfive\r\nneedle\n'})
     read, found = await play(backend, call('read_file', path='a.txt'), call('grep', pattern='needle'))
-    assert read == '1\tone\ftwo\u2028three\x85four\rfive\n2\tneedle'
+    assert read == '1→one\ftwo\u2028three\x85four\rfive\n2→needle'
     assert found == '/a.txt\n2: needle'
 
 
 async def test_long_file_is_read_in_windows(play: Play) -> None:
     backend = StateBackend({'/a.txt': 'a\n' * 2500})
     first, second = await play(backend, call('read_file', path='/a.txt'), call('read_file', path='/a.txt', offset=2001))
-    assert first.split('\n')[-2:] == snapshot(['2000\ta', '[lines 1 to 2,000 of 2,500; go on with offset 2001]'])
-    assert second.split('\n')[0] == '2001\ta'
-    assert second.split('\n')[-1] == '2500\ta'
+    assert first.split('\n')[-2:] == snapshot(['2000→a', '[lines 1 to 2,000 of 2,500; go on with offset 2001]'])
+    assert second.split('\n')[0] == '2001→a'
+    assert second.split('\n')[-1] == '2500→a'
 
 
 async def test_line_of_fifty_megabytes_is_truncated_and_can_be_paged(play: Play) -> None:
@@ -47,10 +47,10 @@ async def test_line_of_fifty_megabytes_is_truncated_and_can_be_paged(play: Play)
         backend, call('read_file', path='big.json'), call('read_file', path='big.json', offset='1:2001')
     )
     assert first.replace('x' * 2000, '<2000 x>') == snapshot(
-        '1\t<2000 x>… [line of 52,428,800 characters; go on with offset "1:2001"]'
+        '1→<2000 x>… [line of 52,428,800 characters; go on with offset "1:2001"]'
     )
     assert second.replace('x' * 20_000, '<20000 x>') == snapshot(
-        '1\t<20000 x>… [line of 52,428,800 characters; go on with offset "1:22001"]'
+        '1→<20000 x>… [line of 52,428,800 characters; go on with offset "1:22001"]'
     )
 
 
@@ -76,7 +76,7 @@ async def test_offset_past_the_end_or_malformed_is_retried(play: Play) -> None:
 async def test_other_encodings_are_decoded_and_named(play: Play, data: bytes, encoding: str) -> None:
     [shown] = await play(StateBackend({'/a.txt': data}), call('read_file', path='a.txt'))
     lines = GERMAN.split('\n')
-    assert shown == f'1\t{lines[0]}\n2\t{lines[1]}\n[encoding: {encoding}]'
+    assert shown == f'1→{lines[0]}\n2→{lines[1]}\n[encoding: {encoding}]'
 
 
 async def test_undecodable_bytes_are_shown_and_counted(play: Play) -> None:
@@ -85,12 +85,12 @@ async def test_undecodable_bytes_are_shown_and_counted(play: Play) -> None:
     assert said == snapshot(
         [
             """\
-1	Größe, né
-2	caf� �
+1→Größe, né
+2→caf� �
 [encoding: utf-8, 2 broken bytes shown as �]\
 """,
             """\
-1	caf�
+1→caf�
 [encoding: utf-8-sig, 1 broken byte shown as �]\
 """,
         ]
@@ -100,7 +100,7 @@ async def test_undecodable_bytes_are_shown_and_counted(play: Play) -> None:
 async def test_read_file_and_grep_show_the_same_lines(play: Play) -> None:
     backend = StateBackend({'/a.log': 'Größe, né\n'.encode() + b'caf\xe9 two\n'})
     [read, found] = await play(backend, call('read_file', path='a.log', offset=2), call('grep', pattern='two|Gr..e'))
-    assert read.startswith('2\tcaf\ufffd two\n')
+    assert read.startswith('2→caf\ufffd two\n')
     assert found == '/a.log\n1: Größe, né\n2: caf\ufffd two'
 
 
@@ -239,4 +239,4 @@ async def test_unusual_valid_names_work(play: Play) -> None:
     wrote, read = await play(
         backend, call('write_file', path=f'/{name}', content='x'), call('read_file', path=f'./{name}')
     )
-    assert (wrote, read) == (f'Created /{name}: 1 line, 1 byte.', '1\tx')
+    assert (wrote, read) == (f'Created /{name}: 1 line, 1 byte.', '1→x')

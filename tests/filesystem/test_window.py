@@ -37,38 +37,38 @@ def test_invalid_offset_is_refused(offset: int | str) -> None:
 
 
 def test_lines_are_numbered() -> None:
-    assert show('one\n\nthree\n') == '1\tone\n2\t\n3\tthree'
+    assert show('one\n\nthree\n') == '1→one\n2→\n3→three'
 
 
 def test_last_line_without_a_line_end_is_a_line() -> None:
-    assert show('one\ntwo') == '1\tone\n2\ttwo'
+    assert show('one\ntwo') == '1→one\n2→two'
 
 
 def test_only_lf_ends_a_line_and_a_preceding_cr_is_hidden() -> None:
-    assert show('a\fb\u2028c\x85d\re\r\nf\r') == '1\ta\fb\u2028c\x85d\re\n2\tf\r'
+    assert show('a\fb\u2028c\x85d\re\r\nf\r') == '1→a\fb\u2028c\x85d\re\n2→f\r'
 
 
 def test_notice_reports_omitted_lines_and_the_next_offset() -> None:
     text = ''.join(f'line {number}\n' for number in range(1, 5001))
     assert show(text, 2, 2) == snapshot("""\
-2	line 2
-3	line 3
+2→line 2
+3→line 3
 [lines 2 to 3 of 5,000; go on with offset 4]\
 """)
-    assert show(text, 4999) == '4999\tline 4999\n5000\tline 5000'
+    assert show(text, 4999) == '4999→line 4999\n5000→line 5000'
 
 
 def test_window_ends_at_the_character_limit() -> None:
     assert show('aaaa\nbbbb\ncccc\n', max_chars=14) == snapshot("""\
-1	aaaa
-2	bbbb
+1→aaaa
+2→bbbb
 [lines 1 to 2 of 3; go on with offset 3]\
 """)
 
 
 def test_limit_below_one_shows_one_line() -> None:
     assert show('a\nb\n', limit=0) == snapshot("""\
-1	a
+1→a
 [lines 1 to 1 of 2; go on with offset 2]\
 """)
 
@@ -83,20 +83,20 @@ def test_offset_past_the_end_is_refused() -> None:
 def test_long_line_is_truncated_with_the_offset_of_the_rest() -> None:
     text = 'a\n' + 'x' * 5000 + '\nb\n'
     assert show(text).replace('x' * MAX_LINE_CHARS, '<2000 x>') == snapshot("""\
-1	a
-2	<2000 x>… [line of 5,000 characters; go on with offset "2:2001"]
-3	b\
+1→a
+2→<2000 x>… [line of 5,000 characters; go on with offset "2:2001"]
+3→b\
 """)
 
 
 def test_rest_of_a_long_line_is_shown_up_to_the_limit() -> None:
     text = 'x' * 5000 + '\nb\n'
     assert show(text, '1:2001').replace('x' * 3000, '<3000 x>') == snapshot("""\
-1	<3000 x>
-2	b\
+1→<3000 x>
+2→b\
 """)
     assert show(text, '1:2001', max_chars=2500).replace('x' * 2500, '<2500 x>') == snapshot("""\
-1	<2500 x>… [line of 5,000 characters; go on with offset "1:4501"]
+1→<2500 x>… [line of 5,000 characters; go on with offset "1:4501"]
 [lines 1 to 1 of 2; go on with offset 2]\
 """)
 
@@ -106,7 +106,7 @@ def test_paging_through_a_long_line_returns_all_of_it() -> None:
     seen, offset = '', '1:1'
     while offset:
         shown = show(line, offset, max_chars=2100)
-        part, _, notice = shown.removeprefix('1\t').partition('… [')
+        part, _, notice = shown.removeprefix('1→').partition('… [')
         seen += part
         offset = notice.partition('offset "')[2].partition('"')[0]
     assert seen == line
@@ -121,13 +121,13 @@ def test_line_numbers_count_towards_the_character_limit() -> None:
 @given(st.text('a\r\n\f\u2028', min_size=1, max_size=40))
 def test_lines_are_split_like_in_grep(text: str) -> None:
     lines = [line.removesuffix('\n').removesuffix('\r') if line.endswith('\n') else line for line in split_lines(text)]
-    assert show(text) == '\n'.join(f'{number}\t{line}' for number, line in enumerate(lines, 1))
-    assert show(text, len(lines)) == f'{len(lines)}\t{lines[-1]}'
+    assert show(text) == '\n'.join(f'{number}→{line}' for number, line in enumerate(lines, 1))
+    assert show(text, len(lines)) == f'{len(lines)}→{lines[-1]}'
 
 
 def test_distant_line_is_found() -> None:
     text = ''.join(f'{number}\n' for number in range(1, 50_001))
-    assert show(text, 43_210, 1).split('\n')[0] == '43210\t43210'
+    assert show(text, 43_210, 1).split('\n')[0] == '43210→43210'
 
 
 @given(st.lists(st.text(st.characters(exclude_characters='\n'), max_size=5)), st.integers(1, 4), st.integers(8, 20))
@@ -136,5 +136,5 @@ def test_paging_returns_each_line_once(lines: list[str], limit: int, max_chars: 
     seen: list[str] = []
     while len(seen) < len(lines):
         shown = show(text, len(seen) + 1, limit, max_chars).split('\n')
-        seen += [line.partition('\t')[2] for line in shown if not line.startswith('[lines')]
+        seen += [line.partition('→')[2] for line in shown if not line.startswith('[lines')]
     assert seen == [line.removesuffix('\r') for line in lines]

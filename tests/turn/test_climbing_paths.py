@@ -129,7 +129,7 @@ async def test_files_are_identified_by_the_resolved_path():
             told += events.translate(event)
     returns = [f'{part.outcome}: {part.content}' for part in model.requests[-1].tool_returns]
     assert returns == [
-        'success: 1\tone',
+        'success: 1→one',
         'success: Replaced 1 match at line 1.',
         'success: Created /a/new: 1 line, 1 byte.',
         'success: a/\nb/',

@@ -81,7 +81,7 @@ def test_full_disk_leaves_every_file_intact(tmp_path: Path) -> None:
         "failed '/a.txt: File too large.'",
         "failed '/a.txt: File too large.'",
         "failed '/new.txt: File too large.'",
-        "success '1\\told'",
+        "success '1→old'",
     ]
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {'a.txt': 'old\n'}
 
@@ -212,7 +212,7 @@ async def test_latin_1_file_with_a_late_accent_is_read_and_edited() -> None:
         call('edit_file', path='long.csv', old_string='bon café', new_string='mauvais café'),
     )
     assert said == [
-        ('success', '20001\ttrès bon café, naïve façade\n[encoding: cp1252]'),
+        ('success', '20001→très bon café, naïve façade\n[encoding: cp1252]'),
         ('success', '/long.csv\n20001: très bon café, naïve façade'),
         ('success', 'Replaced 1 match at line 20001.'),
     ]
@@ -273,7 +273,7 @@ async def test_large_result_can_be_read_back_in_pages() -> None:
         last: Any = messages[-1].parts[0]
         offset = '1:1'
         if last.tool_name == 'read_file':
-            shown = str(last.content).split('\t', 1)[1]
+            shown = str(last.content).split('→', 1)[1]
             head, _, notice = shown.partition('… [line of ')
             pages.append(head)
             if not notice:

@@ -54,7 +54,7 @@ async def test_files_and_commands_share_one_directory(tmp_path: Path) -> None:
     assert said.startswith('/workspace\n')
     assert 'No such file' in said
     assert said.endswith('[exit code 3]')
-    assert read.split() == ['1', 'a', '2', 'b']
+    assert read == '1→a\n2→b'
     assert (tmp_path / 'out.txt').read_text() == 'a\nb\n'
 
 
