@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from tempfile import TemporaryFile
 from time import monotonic
@@ -73,13 +73,22 @@ class Connection:
         server: The server.
         variables: The values of its variables.
         timeouts: How long to wait for it.
+        allow: Patterns of tools that need no approval.
 
     Raises:
         McpConfigError: A variable without a default is not set.
     """
 
-    def __init__(self, name: str, server: McpServer, variables: Mapping[str, str], timeouts: Timeouts) -> None:
+    def __init__(
+        self,
+        name: str,
+        server: McpServer,
+        variables: Mapping[str, str],
+        timeouts: Timeouts,
+        allow: Sequence[str] = (),
+    ) -> None:
         self.name = name
+        self.allow = allow
         self.label = server.label
         """The command line or the address, without values of variables."""
         self.error: str | None = NOT_STARTED

@@ -158,6 +158,31 @@ async def test_resource_after_untrusted_content_needs_approval(make_server: Make
     assert [pending.tool for pending in pending_approvals(result.output)] == ['read_mcp_resource']
 
 
+async def test_tool_with_the_name_of_another_is_renamed(make_server: MakeServer, calls: Calls) -> None:
+    """A server cannot end a run, or replace a tool of the agent, by the name that it gives to a tool."""
+
+    def shop_add() -> str:
+        return 'mine'
+
+    servers = McpServers(servers={'shop': make_server()})
+    _, model = await run(servers, call('shop_add'), 'Done.', tools=[shop_add])
+    assert (results(model), calls()) == ([('mine', 'success')], [])
+    assert sum(name.startswith('shop_add_') for name in model.requests[0].tool_names) == 1
+
+
+async def test_two_capabilities_are_one_with_the_servers_of_both(make_server: MakeServer, calls: Calls) -> None:
+    """Each keeps its own `allow`, so the permissions of one do not apply to the servers of the other."""
+    first = McpServers(servers={'shop': make_server(), 'both': BROKEN}, allow=['*'])
+    second = McpServers(servers={'bank': make_server(), 'both': make_server()})
+    result, model = await run(
+        first, call('shop_order', item='tea'), call('bank_order', item='tea'), capabilities=[second]
+    )
+    assert results(model) == [('order: tea', 'success')]
+    assert [approval.tool for approval in pending_approvals(result.output)] == ['bank_order']
+    assert 'both_order' in model.requests[0].tool_names
+    assert [*McpServers.combine([first, second]).servers] == ['shop', 'both', 'bank']
+
+
 async def test_failing_tool_is_a_failed_result(make_server: MakeServer) -> None:
     """The error of a tool is a failed result."""
     _, model = await run(McpServers(servers={'shop': make_server()}), call('shop_fail'), 'done')
