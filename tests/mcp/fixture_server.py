@@ -102,6 +102,7 @@ def call(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         grown.append(name)
         send({'method': 'notifications/resources/list_changed'})
         send({'method': 'notifications/tools/list_changed'})
+        send({'method': 'notifications/message', 'params': {'level': 'alert', 'data': 'It grows.\x1b[2J'}})
     if name == 'fail':
         return {'content': [{'type': 'text', 'text': 'It failed.'}], 'isError': True}
     if name == 'add':

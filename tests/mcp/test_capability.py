@@ -21,6 +21,10 @@ import uvicorn
 from pydantic_ai import DeferredToolRequests, UserError
 from pydantic_ai.agent import AgentRunResult
 from pydantic_ai.profiles import ModelProfile
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from pydantic_deep import (
@@ -196,6 +200,17 @@ async def test_tools_are_listed_again_after_they_have_changed(make_server: MakeS
     )
     before, _, after = ([tool.name for tool in request.tools] for request in model.requests)
     assert {*after} - {*before} == {'shop_new'}
+
+
+async def test_log_messages_of_a_server_go_to_our_logger(
+    make_server: MakeServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They must not appear on a terminal as they are."""
+    with caplog.at_level('WARNING', 'pydantic_deep'):
+        await run(McpServers(servers={'shop': make_server()}), call('shop_grow'), 'Done.')
+    assert [(each.levelname, each.message) for each in caplog.records if each.name == 'pydantic_deep'] == [
+        ('ERROR', r"The MCP server 'shop' logs: It grows.\x1b[2J")
+    ]
 
 
 async def test_server_that_stops_in_a_call_is_started_again(make_server: MakeServer, calls: Calls) -> None:
@@ -523,6 +538,64 @@ async def test_redirects_to_other_servers_are_not_followed() -> None:
             (status,) = await McpServers(servers={'sdk': McpServer(url=url, headers={'X-Key': 'secret'})}).status()
     assert status.error is not None
     assert received == []
+
+
+async def test_reason_of_an_http_error_has_its_status() -> None:
+    """A wrong key is the most frequent reason, and the SDK does not mention it."""
+    async with listening(Response('no', status_code=401)) as url:
+        servers = McpServers(servers={'sdk': McpServer(url=url)})
+        await run(servers, 'Done.')
+    assert servers.errors['sdk'] == 'Server returned an error response: HTTP 401 Unauthorized'
+
+
+async def test_next_run_uses_a_server_that_was_restarted() -> None:
+    """A restarted server has forgotten its sessions, and may have other tools. An approved call runs nevertheless."""
+    sessions: set[str] = set()
+    tools = ['old']
+
+    async def answer(request: Request) -> Response:
+        message = await request.json()
+        headers: dict[str, str] = {}
+        match message['method']:
+            case 'initialize':
+                headers['mcp-session-id'] = f's{len(tools)}'
+                sessions.add(headers['mcp-session-id'])
+                info = {'name': 'shop', 'version': '1'}
+                result: dict[str, Any] = {
+                    'protocolVersion': '2025-11-25',
+                    'capabilities': {'tools': {}},
+                    'serverInfo': info,
+                }
+            case 'server/discover':
+                return Response(status_code=404)
+            case _ if request.headers.get('mcp-session-id') not in sessions:
+                return Response(status_code=404)
+            case 'tools/list':
+                result = {'tools': [{'name': name, 'inputSchema': {'type': 'object'}} for name in tools]}
+            case 'tools/call':
+                result = {'content': [{'type': 'text', 'text': f'{message["params"]["name"]} ran'}]}
+            case _:
+                return Response(status_code=202)
+        return JSONResponse({'jsonrpc': '2.0', 'id': message['id'], 'result': result}, headers=headers)
+
+    app = Starlette(routes=[Route('/mcp', answer, methods=['POST'])])
+    model = ScriptedModel(call('shop_old'), 'Done.')
+    async with listening(app) as url:
+        servers = McpServers(servers={'shop': McpServer(url=url)})
+        agent = create_deep_agent(model, capabilities=[servers], interrupt_on={})
+        async with agent:
+            paused = await agent.run('go', deps=DeepAgentDeps())
+            sessions.clear()
+            tools.append('new')
+            (approval,) = pending_approvals(paused.output)
+            await agent.run(
+                conversation=paused.conversation,
+                deferred_tool_results=answer_approvals(paused.output, {approval.id: Approve()}),
+                deps=DeepAgentDeps(),
+            )
+            assert servers.errors == {}
+    assert results(model) == [('old ran', 'success')]
+    assert 'shop_new' in model.requests[-1].tool_names
 
 
 async def test_http_server_that_does_not_answer_is_missing() -> None:
