@@ -60,7 +60,7 @@ def test_server_that_is_not_running_is_named(invoke: Invoke, work: Path, command
         *command, '--mcp-config', configured(work, 'sh\u202eop'), model=ScriptedModel('Done.'), stdin='Go\n'
     )
     assert result.exit_code == 0, result.stderr
-    [line] = [line for line in result.stderr.splitlines() if 'MCP server' in line]
+    [line] = [line for line in result.stderr.splitlines() if 'is not running' in line]
     assert line.startswith('The MCP server sh\\u202eop is not running: ')
     assert 'MCP server' not in result.stdout
 
