@@ -16,6 +16,7 @@ from pydantic_deep._toolsets import run_toolset
 from pydantic_deep._toolsets.late_toolset import LateToolset
 
 from ._connection import CallLostError, Connection
+from ._media import with_visible_media
 from ._names import RESERVED, RESOURCE_TOOL, is_allowed, names_of, size_of
 from ._questions import DECLINED, LOST, Asked, PausedCall, paused_call
 
@@ -136,7 +137,7 @@ class McpToolset(LateToolset):
         if not isinstance(tool, McpTool):
             return await self._resources.call_tool(name, tool_args, ctx, tool)
         try:
-            return await _call(tool, tool_args, ctx)
+            return with_visible_media(await _call(tool, tool_args, ctx))
         except Asked as asked:
             raise ApprovalRequired(metadata=asked.paused.request(tool.connection.name)) from None
 
@@ -168,7 +169,7 @@ class McpToolset(LateToolset):
         by_name = {connection.name: connection for connection in self._connections if connection.resources}
         if server not in by_name:
             raise ModelRetry(f'No MCP server {server!r} has resources. Servers with resources: {", ".join(by_name)}.')
-        return await by_name[server].read_resource(uri) if uri else by_name[server].resources
+        return with_visible_media(await by_name[server].read_resource(uri)) if uri else by_name[server].resources
 
 
 @dataclass
