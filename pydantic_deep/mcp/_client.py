@@ -16,6 +16,7 @@ from mcp_types import (
     InputRequiredResult,
     InputResponses,
     LoggingMessageNotificationParams,
+    ResourceListChangedNotification,
     ToolListChangedNotification,
 )
 from pydantic_ai.exceptions import ToolFailed
@@ -96,7 +97,7 @@ def create_toolset(
         transport: The connection to the server.
         name: The name of the server.
         calls: The open calls of the connection.
-        on_change: Is called when the server has changed its tools.
+        on_change: Is called when the server has changed its tools or resources.
         start_seconds: How long to wait for the start of the server.
         call_seconds: How long to wait for results.
         question_seconds: How long a question is open.
@@ -106,7 +107,7 @@ def create_toolset(
         return _result(await calls.ask(question_of(params), timeout_seconds=question_seconds))
 
     async def receive(message: object) -> None:
-        if isinstance(message, ToolListChangedNotification):
+        if isinstance(message, (ToolListChangedNotification, ResourceListChangedNotification)):
             on_change()
 
     async def log(message: LoggingMessageNotificationParams) -> None:
@@ -121,8 +122,8 @@ def create_toolset(
         init_timeout=start_seconds,
         timeout=call_seconds,
     )
-    # The connection caches the tools: pydantic-ai invalidates its cache only for clients that it creates.
-    return MCPToolset[Any](client, id=name, tool_error_behavior='failed', cache_tools=False)
+    # The connection caches the lists: pydantic-ai invalidates its caches only for clients that it creates.
+    return MCPToolset[Any](client, id=name, tool_error_behavior='failed', cache_tools=False, cache_resources=False)
 
 
 def _result(response: Response) -> ElicitResult:

@@ -158,7 +158,8 @@ class Connection:
         self._is_listed = None if self._is_listed is None else False
 
     async def list_tools(self, ctx: RunContext[Any]) -> Mapping[str, ToolsetTool[Any]]:
-        """Return the tools by their names at the server. Without a connection, they are those that were listed last.
+        """List the tools and resources, and return the tools by their names at the server. Without a connection, they are
+        those that were listed last.
 
         A server that has lost the connection since they were listed, as after a restart, is connected again.
         """
@@ -167,6 +168,7 @@ class Connection:
         if toolset is not None and not was_listed and not (self.tools and self._calls.are_open):
             try:
                 tools = await self._in_time(toolset.get_tools(ctx))
+                self.resources = await self._in_time(_list_resources(toolset))
             except Exception as error:  # noqa: BLE001 - of the transport, which may raise anything
                 await self._lose(toolset, error)
                 if was_listed is not None:
@@ -291,7 +293,7 @@ class Connection:
         return False
 
     async def _open(self) -> None:
-        """Connect, and list the resources."""
+        """Connect."""
         self._log = cast('TextIO', TemporaryFile('w+', encoding='utf-8', errors='replace'))  # noqa: SIM115 - closed below
         self._is_listed = None
         opening = CALL.set(None)  # tasks of the connection would ask for the call that opens it as long as they run
@@ -302,7 +304,6 @@ class Connection:
             )
             await toolset.__aenter__()
             self._toolset = toolset
-            self.resources = await self._in_time(_list_resources(toolset))
         except Exception as error:  # noqa: BLE001 - of the transport, which may raise anything
             seconds = min(self._timeouts.start, _HTTP_SECONDS)
             is_silent = monotonic() >= started + seconds
@@ -428,12 +429,22 @@ def _http_clients(timeouts: Timeouts, log: TextIO) -> Callable[..., Any]:
 async def _list_resources(toolset: MCPToolset[Any]) -> list[dict[str, str]]:
     if not toolset.capabilities.resources:
         return []
-    found = [(str(each.uri), each) for each in await toolset.list_resources()]
-    templates = [(each.uri_template, each) for each in await toolset.list_resource_templates()]
+    found = [(str(each.uri), each) for each in await _listed(toolset.list_resources())]
+    templates = [(each.uri_template, each) for each in await _listed(toolset.list_resource_templates())]
     return [
         {'uri': uri, 'name': each.name, **({'description': each.description} if each.description else {})}
         for uri, each in [*found, *templates]
     ]
+
+
+async def _listed(answer: Awaitable[Sequence[T]]) -> Sequence[T]:
+    """Return a list, which is empty if the server refuses the request: many servers have resources without templates."""
+    try:
+        return await answer
+    except Exception as error:
+        if _code_of(error) in (None, _CONNECTION_CLOSED):
+            raise
+        return ()
 
 
 def _code_of(error: Exception) -> int | None:

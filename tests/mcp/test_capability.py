@@ -380,6 +380,16 @@ async def test_resources_are_read_by_one_tool(make_server: MakeServer) -> None:
     assert results(model)[3][1] == 'failed'
 
 
+async def test_server_without_templates_has_resources(make_server: MakeServer) -> None:
+    """Many servers have resources and refuse to list templates. Nothing else of them is lost."""
+    servers = McpServers(servers={'shop': make_server(NO_TEMPLATES='1')})
+    steps = [call('shop_grow'), call('read_mcp_resource', server='shop'), 'Done.']
+    _, model = await run(servers, *steps)
+    listed = model.requests[-1].tool_returns[-1].content
+    assert isinstance(listed, list)
+    assert [each['uri'] for each in cast('list[dict[str, str]]', listed)] == ['note://today', 'note://grow']
+
+
 async def test_server_without_resources_adds_no_tool_for_them(make_server: MakeServer) -> None:
     """Only servers with resources cost the definition of the tool that reads them."""
     _, model = await run(McpServers(servers={'shop': make_server(NO_RESOURCES='1')}), 'done')

@@ -57,6 +57,9 @@ class Client:
         if self.listing is not None:
             await self.listing.wait()
 
+    async def list_resources(self) -> None:
+        self._did('list_resources')
+
     async def call_tool(self, *args: object) -> None:
         if self.calling is not None:
             await self.calling.wait()
@@ -99,6 +102,16 @@ async def test_tools_remain_if_they_cannot_be_listed(client: Client, connection:
     assert (await connection.list_tools(CTX), connection.error) == (before, 'broken pipe')
     assert client.log == ['enter', 'get_tools', 'get_tools', 'exit', 'enter', 'get_tools', 'exit']
     assert not connection.is_missing
+    await connection.exit()
+
+
+async def test_failure_while_resources_are_listed_loses_the_connection(client: Client, connection: Connection) -> None:
+    """A server may refuse to list resources, but not end."""
+    client.capabilities.resources = True
+    client.failures['list_resources'] = OSError('broken pipe')
+    await connection.enter()
+    assert (await connection.list_tools(CTX), connection.error) == ({}, 'broken pipe')
+    assert connection.is_missing
     await connection.exit()
 
 
