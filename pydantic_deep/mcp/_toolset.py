@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Self, cast
 
 import anyio
+from pydantic import AnyUrl, ValidationError
 from pydantic_ai import FunctionToolset, InstructionPart, RunContext, Tool
 from pydantic_ai.exceptions import ApprovalRequired, ModelRetry, ToolFailed
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 
+from pydantic_deep._checks import describe_problem
 from pydantic_deep._toolsets import run_toolset
 from pydantic_deep._toolsets.late_toolset import LateToolset
 
@@ -169,7 +171,13 @@ class McpToolset(LateToolset):
         by_name = {connection.name: connection for connection in self._connections if connection.resources}
         if server not in by_name:
             raise ModelRetry(f'No MCP server {server!r} has resources. Servers with resources: {", ".join(by_name)}.')
-        return with_visible_media(await by_name[server].read_resource(uri)) if uri else by_name[server].resources
+        if not uri:
+            return by_name[server].resources
+        try:
+            AnyUrl(uri)  # the SDK would raise the same error, like that of an invalid result
+        except ValidationError as error:
+            raise ModelRetry(f'{uri!r} is no URI: {describe_problem(error)}. Without `uri`, they are listed.') from None
+        return with_visible_media(await by_name[server].read_resource(uri))
 
 
 @dataclass

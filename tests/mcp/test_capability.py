@@ -365,9 +365,10 @@ async def test_resources_are_read_by_one_tool(make_server: MakeServer) -> None:
         call('read_mcp_resource', server='shop', uri='note://today'),
         call('read_mcp_resource', server='none'),
         call('read_mcp_resource', server='shop', uri='other://x'),
+        call('read_mcp_resource', server='shop', uri='today'),
         'done',
     )
-    listed, today, unknown, missing = [text for text, _ in results(model)]
+    listed, today, unknown, missing, no_uri = [text for text, _ in results(model)]
     assert listed == str(
         [
             {'uri': 'note://today', 'name': 'today', 'description': 'The note of today.'},
@@ -378,6 +379,9 @@ async def test_resources_are_read_by_one_tool(make_server: MakeServer) -> None:
     assert unknown == "No MCP server 'none' has resources. Servers with resources: shop."
     assert missing == 'It is unknown. (code: -32601)'
     assert results(model)[3][1] == 'failed'
+    assert no_uri == (
+        "'today' is no URI: Input should be a valid URL, relative URL without a base. Without `uri`, they are listed."
+    )
 
 
 async def test_server_without_templates_has_resources(make_server: MakeServer) -> None:
