@@ -10,11 +10,17 @@ import base64
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from pydantic import JsonValue
 
 from pydantic_deep_backends import digest_of
+
+MEDIA_TYPES: Final = ('image/png', 'image/jpeg', 'image/gif', 'image/webp', 'application/pdf')
+"""The types of files that models can see in a result. Of others, the classes of pydantic-ai for providers raise errors."""
+
+MAX_MEDIA_BYTES: Final = 5_000_000
+"""Maximum size of an image or PDF in a result, in bytes: the limit of Anthropic's API for images."""
 
 ReadAsset = Callable[[str], Awaitable[bytes]]
 """Returns the content of media by digest."""

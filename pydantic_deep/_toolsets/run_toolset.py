@@ -7,7 +7,7 @@ functions of a capability are one toolset per process, whose `ctx.deps` is the s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from copy import copy
 from dataclasses import replace
 from typing import Any, Generic, TypeVar, cast
@@ -38,6 +38,11 @@ class RunToolset(AbstractToolset[object], Generic[StateT]):
     def id(self) -> str | None:
         """The id of the toolset in an agent."""
         return self._functions.id
+
+    @property
+    def tools(self) -> Collection[str]:
+        """The names of all functions, also of those that a run does not have."""
+        return self._functions.tools
 
     async def get_tools(self, ctx: RunContext[object]) -> dict[str, ToolsetTool[object]]:
         """Return the tools.

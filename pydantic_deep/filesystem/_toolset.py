@@ -13,6 +13,7 @@ from pydantic_ai import BinaryContent, FunctionToolset, RunContext, ToolDefiniti
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
 
 from pydantic_deep._messages.deferred_metadata import Approved, CallRequest, Edited, parse_answer, parse_request
+from pydantic_deep._messages.media import MAX_MEDIA_BYTES, MEDIA_TYPES
 from pydantic_deep._messages.result_metadata import EXIT_CODE_KEY, with_file_change, with_resolved_path
 from pydantic_deep._spans import open_span
 from pydantic_deep._text.encodings import Text, guess_media_type, parse_text
@@ -46,13 +47,8 @@ default of 1 is too low for small models. Errors of the tools themselves never e
 MAX_RESULT_CHARS = 20_000
 """Maximum length of a file section or search result in characters, about 5,000 tokens."""
 
-MAX_MEDIA_BYTES = 5_000_000
-"""Maximum size of an image or PDF that is shown, in bytes: the limit of Anthropic's API for images."""
-
 MAX_GREP_LINES = 1_000
 """Maximum number of matching lines that grep collects. `MAX_RESULT_CHARS` limits long lines earlier."""
-
-_MEDIA_TYPES = frozenset({'image/png', 'image/jpeg', 'image/gif', 'image/webp', 'application/pdf'})
 
 
 async def ls(ctx: RunContext[Files], path: str = '.') -> str:
@@ -76,7 +72,7 @@ async def read_file(
     if not data:
         return f'{place.shown} is empty.'
     media_type = guess_media_type('', data, None)
-    if media_type in _MEDIA_TYPES:
+    if media_type in MEDIA_TYPES:
         return _show_media(place, data, media_type)
     text = parse_text(data)
     if text is None:

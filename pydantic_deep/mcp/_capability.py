@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from copy import copy
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -42,14 +43,15 @@ QUESTION_SECONDS: Final = 600.0
 class McpServers(AbstractCapability[object]):
     """Gives the model the tools and resources of MCP servers: `McpServers.from_file('.mcp.json')`.
 
-    The name of a tool is `SERVER_TOOL`. A call needs approval unless the server declares that the tool only reads
-    (`readOnlyHint`) or `allow` names it. This annotation also declares the effect of the tool: after a crash, calls that
-    only read run again, and a person decides on all others. Results are untrusted for `UntrustedContent`.
+    The name of a tool is `SERVER_TOOL`, with a digest if another tool has or could have this name. A call needs approval
+    unless the server declares that the tool only reads (`readOnlyHint`) or `allow` names it. This annotation also
+    declares the effect of the tool: after a crash, calls that only read run again, and a person decides on all others.
+    Results are untrusted for `UntrustedContent`.
 
     The servers start with a run and stop after it, or live as long as `async with agent:`. All users of the agent share
     them. A server that cannot start costs only its own tools: the model is informed, the reason is logged, and the next
     run tries again, or the next one after five minutes if the server did not answer within `start_timeout_seconds`. If
-    it stops in a call, this call fails, and the next call starts it again.
+    it stops in a call, this call fails, and the next call starts it again. Several `McpServers` of an agent are combined.
 
     If the definitions of the tools are larger than `direct_chars`, the model finds them by search.
 
@@ -105,8 +107,10 @@ class McpServers(AbstractCapability[object]):
         timeouts = Timeouts(
             start=self.start_timeout_seconds, call=self.call_timeout_seconds, question=self.question_seconds
         )
-        self._connections = [Connection(name, server, variables, timeouts) for name, server in self.servers.items()]
-        self._toolset = McpToolset(self._connections, allow=self.allow, direct_chars=self.direct_chars)
+        self._connections = [
+            Connection(name, server, variables, timeouts, self.allow) for name, server in self.servers.items()
+        ]
+        self._toolset = McpToolset(self._connections, direct_chars=self.direct_chars)
 
     @classmethod
     def from_file(cls, path: str | Path, *, allow: Sequence[str] = ()) -> McpServers:
@@ -120,6 +124,20 @@ class McpServers(AbstractCapability[object]):
             McpConfigError: The file is invalid.
         """
         return cls(servers=read_mcp_file(path), allow=allow)
+
+    @classmethod
+    def combine(cls, capabilities: Sequence[AbstractCapability[object]]) -> McpServers:
+        """Return one capability with the servers of all, each with its own limits and `allow`.
+
+        Of two servers with the same name, it has the last.
+        """
+        instances = [cast('McpServers', capability) for capability in capabilities]
+        combined = copy(instances[-1])
+        combined.servers = {name: server for each in instances for name, server in each.servers.items()}
+        connections = {connection.name: connection for each in instances for connection in each._connections}
+        combined._connections = [*connections.values()]
+        combined._toolset = McpToolset(combined._connections, direct_chars=combined.direct_chars)
+        return combined
 
     def get_toolset(self) -> AbstractToolset[object]:
         """Return the tools of the servers."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
@@ -14,15 +15,29 @@ from mcp_types import (
     ElicitResult,
     InputRequiredResult,
     InputResponses,
+    LoggingMessageNotificationParams,
+    ResourceListChangedNotification,
     ToolListChangedNotification,
 )
 from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.mcp import MCPToolset
 
+from pydantic_deep._text.escapes import visible
+
 from ._open_calls import CALL, OpenCalls
 from ._questions import Asked, PausedCall, Response, question_of
 
 ResultT = TypeVar('ResultT')
+
+_LOGGER = logging.getLogger('pydantic_deep')
+
+_LEVELS: Final = {
+    'debug': logging.DEBUG,
+    'info': logging.INFO,
+    'notice': logging.INFO,
+    'warning': logging.WARNING,
+}
+"""The levels of log messages of servers. All others are errors."""
 
 _NO_LIMIT: Final = 365 * 24 * 3600.0
 """The limit of a call that may ask, in seconds. The time of its user does not count, so the connection has limits."""
@@ -71,6 +86,7 @@ def create_toolset(
     name: str,
     calls: OpenCalls,
     *,
+    on_change: Callable[[], None],
     start_seconds: float,
     call_seconds: float,
     question_seconds: float,
@@ -81,6 +97,7 @@ def create_toolset(
         transport: The connection to the server.
         name: The name of the server.
         calls: The open calls of the connection.
+        on_change: Is called when the server has changed its tools or resources.
         start_seconds: How long to wait for the start of the server.
         call_seconds: How long to wait for results.
         question_seconds: How long a question is open.
@@ -89,19 +106,24 @@ def create_toolset(
     async def answer(_message: str, _type: object, params: ElicitRequestParams, _context: object) -> ElicitResult:
         return _result(await calls.ask(question_of(params), timeout_seconds=question_seconds))
 
-    async def invalidate(message: object) -> None:
-        if isinstance(message, ToolListChangedNotification):
-            toolset.cache_tools = False  # pydantic-ai invalidates its cache only for clients that it creates
+    async def receive(message: object) -> None:
+        if isinstance(message, (ToolListChangedNotification, ResourceListChangedNotification)):
+            on_change()
+
+    async def log(message: LoggingMessageNotificationParams) -> None:
+        level = _LEVELS.get(message.level, logging.ERROR)
+        _LOGGER.log(level, 'The MCP server %r logs: %s', name, visible(str(message.data), one_line=True))
 
     client = AskingClient(
         transport,
         elicitation_handler=answer,
-        message_handler=invalidate,
+        message_handler=receive,
+        log_handler=log,
         init_timeout=start_seconds,
         timeout=call_seconds,
     )
-    toolset = MCPToolset[Any](client, id=name, tool_error_behavior='failed')
-    return toolset
+    # The connection caches the lists: pydantic-ai invalidates its caches only for clients that it creates.
+    return MCPToolset[Any](client, id=name, tool_error_behavior='failed', cache_tools=False, cache_resources=False)
 
 
 def _result(response: Response) -> ElicitResult:

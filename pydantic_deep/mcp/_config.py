@@ -164,10 +164,12 @@ def _parse_server(server: object, directory: Path) -> McpServer | None:
     if settings.get('disabled') is True:
         return None
     kind = settings.get('type')
-    if kind is not None and kind not in _TYPES:
-        raise ValueError(f'the type {kind!r} is not supported; use one of {", ".join(_TYPES)}')
-    if kind is not None and settings.get(_TYPES[str(kind)]) is None:
-        raise ValueError(f'the type {kind!r} needs `{_TYPES[str(kind)]}`')
+    if kind is not None:
+        needed = _TYPES.get(kind) if isinstance(kind, str) else None
+        if needed is None:
+            raise ValueError(f'the type {kind!r} is not supported; use one of {", ".join(_TYPES)}')
+        if settings.get(needed) is None:
+            raise ValueError(f'the type {kind!r} needs `{needed}`')
     known = {name: value for name, value in settings.items() if name in McpServer.model_fields and value is not None}
     return McpServer.model_validate(known).within(directory)
 

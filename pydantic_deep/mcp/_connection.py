@@ -5,22 +5,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from tempfile import TemporaryFile
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar, cast
 
 import anyio
+from pydantic import ValidationError
 from pydantic_ai import RunContext
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
 from pydantic_ai.toolsets import ToolsetTool
+
+from pydantic_deep._checks import describe_problem
 
 from ._config import McpServer
 from ._open_calls import CALL, OpenCall, OpenCalls
 from ._questions import Asked, PausedCall, Response
 
-if TYPE_CHECKING:  # it needs the extra, and is imported with the first connection
+if TYPE_CHECKING:  # these need the extra, and are imported with the first connection
+    from httpx2 import Response as HttpResponse
     from pydantic_ai.mcp import MCPToolset
 
 T = TypeVar('T')
@@ -35,6 +39,9 @@ _MAX_ERROR_CHARS: Final = 500
 
 _MAX_LOG_BYTES: Final = 4_000
 """The part of the standard error of a server that is searched for its last line, in bytes."""
+
+_PROBE_SECONDS: Final = 5.0
+"""How long to wait, after a failed call, for the answer that shows that the server still has the connection."""
 
 _HTTP_SECONDS: Final = 30.0
 """How long to wait for a connection over HTTP and for a request to be sent, as in the MCP SDK."""
@@ -73,13 +80,22 @@ class Connection:
         server: The server.
         variables: The values of its variables.
         timeouts: How long to wait for it.
+        allow: Patterns of tools that need no approval.
 
     Raises:
         McpConfigError: A variable without a default is not set.
     """
 
-    def __init__(self, name: str, server: McpServer, variables: Mapping[str, str], timeouts: Timeouts) -> None:
+    def __init__(
+        self,
+        name: str,
+        server: McpServer,
+        variables: Mapping[str, str],
+        timeouts: Timeouts,
+        allow: Sequence[str] = (),
+    ) -> None:
         self.name = name
+        self.allow = allow
         self.label = server.label
         """The command line or the address, without values of variables."""
         self.error: str | None = NOT_STARTED
@@ -100,6 +116,8 @@ class Connection:
         """When a server may be started again that did not answer, on the clock `monotonic`."""
         self._lock = anyio.Lock()
         self._calls = OpenCalls()
+        self._is_listed: bool | None = None
+        """Whether `tools` are those that the server has; `None` if this connection has not listed any."""
         self._held: dict[str, OpenCall] = {}
         """The calls that wait for the answer of a person, by the ids of their questions."""
 
@@ -111,6 +129,7 @@ class Connection:
     async def enter(self) -> None:
         """Add a user, and connect if there is no connection. A failure is in `error`."""
         self._users += 1
+        self.mark_changed()
         try:
             await self.reopen()
         except BaseException:
@@ -134,14 +153,29 @@ class Connection:
         """Let the next user start the server, even if it did not answer a short time ago."""
         self._silent_until = 0.0
 
+    def mark_changed(self) -> None:
+        """List the tools again before they are used. Servers do not always announce changes, or their restart."""
+        self._is_listed = None if self._is_listed is None else False
+
     async def list_tools(self, ctx: RunContext[Any]) -> Mapping[str, ToolsetTool[Any]]:
-        """Return the tools by their names at the server. Without a connection, they are those that were listed last."""
-        toolset = self._toolset
-        if toolset is not None:
+        """List the tools and resources, and return the tools by their names at the server. Without a connection, they are
+        those that were listed last.
+
+        A server that has lost the connection since they were listed, as after a restart, is connected again.
+        """
+        toolset, was_listed = self._toolset, self._is_listed
+        # A server may be busy with a call of another run: it is not lost if its list takes too long.
+        if toolset is not None and not was_listed and not (self.tools and self._calls.are_open):
             try:
-                self.tools = await self._in_time(toolset.get_tools(ctx))
+                tools = await self._in_time(toolset.get_tools(ctx))
+                self.resources = await self._in_time(_list_resources(toolset))
             except Exception as error:  # noqa: BLE001 - of the transport, which may raise anything
                 await self._lose(toolset, error)
+                if was_listed is not None:
+                    await self.reopen()
+                    return await self.list_tools(ctx)
+            else:
+                self.tools, self._is_listed = tools, True
         return self.tools
 
     async def call_tool(
@@ -236,27 +270,46 @@ class Connection:
         except (ToolFailed, Asked):
             raise
         except Exception as error:
-            if _code_of(error) not in (None, _CONNECTION_CLOSED):
-                raise ToolFailed(error.message if isinstance(error, ModelRetry) else str(error)) from error
-            await self._lose(toolset, error)
-            raise ToolFailed(
-                f'The MCP server {self.name!r} failed during this call, which may have taken effect.'
-            ) from error
+            self.mark_changed()
+            code, text = _code_of(error), error.message if isinstance(error, ModelRetry) else _one_line(error)
+            if await self._is_lost(toolset):
+                await self._lose(toolset, error)
+                text = f'The MCP server {self.name!r} failed during this call, which may have taken effect.'
+            elif code is None:
+                text = (
+                    f'The MCP server {self.name!r} returned an invalid result. The call may have taken effect. {text}'
+                )
+            elif code == _CONNECTION_CLOSED:  # servers use this code, too
+                text = f'The MCP server {self.name!r} failed during this call, which may have taken effect: {text}'
+            raise ToolFailed(text) from error
+
+    async def _is_lost(self, toolset: MCPToolset[Any]) -> bool:
+        """Return whether another request fails, too. A server that is silent may be busy, and is not lost."""
+        with anyio.move_on_after(_PROBE_SECONDS):
+            try:
+                await toolset.list_tools()
+            except Exception:  # noqa: BLE001 - of the transport, which may raise anything
+                return True
+        return False
 
     async def _open(self) -> None:
-        """Connect, and list the resources."""
+        """Connect."""
         self._log = cast('TextIO', TemporaryFile('w+', encoding='utf-8', errors='replace'))  # noqa: SIM115 - closed below
+        self._is_listed = None
         opening = CALL.set(None)  # tasks of the connection would ask for the call that opens it as long as they run
         started = monotonic()
         try:
-            toolset = _create_toolset(self.name, self._server, self._timeouts, self._log, self._calls)
+            toolset = _create_toolset(
+                self.name, self._server, self._timeouts, self._log, self._calls, self.mark_changed
+            )
             await toolset.__aenter__()
             self._toolset = toolset
-            self.resources = await self._in_time(_list_resources(toolset))
         except Exception as error:  # noqa: BLE001 - of the transport, which may raise anything
-            if monotonic() >= started + min(self._timeouts.start, _HTTP_SECONDS):
+            seconds = min(self._timeouts.start, _HTTP_SECONDS)
+            is_silent = monotonic() >= started + seconds
+            if is_silent:
                 self._silent_until = monotonic() + RETRY_SECONDS
-            await self._close(error)
+            await self._close(TimeoutError(f'no answer within {seconds:g} seconds') if is_silent else error)
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await self._close()
@@ -288,8 +341,10 @@ class Connection:
         if toolset is not None:
             try:
                 await toolset.__aexit__(None, None, None)
-            except Exception:
-                _LOGGER.warning('The connection to the MCP server %r did not close', self.name, exc_info=True)
+            except Exception as error:  # noqa: BLE001 - of the transport, which may raise anything
+                _LOGGER.warning(
+                    'The connection to the MCP server %r did not close: %s', self.name, self._masked(_one_line(error))
+                )
         if log is not None:
             with log:
                 if cause is not None:
@@ -316,7 +371,14 @@ class Connection:
         return text
 
 
-def _create_toolset(name: str, server: McpServer, timeouts: Timeouts, log: TextIO, calls: OpenCalls) -> MCPToolset[Any]:
+def _create_toolset(
+    name: str,
+    server: McpServer,
+    timeouts: Timeouts,
+    log: TextIO,
+    calls: OpenCalls,
+    on_change: Callable[[], None],
+) -> MCPToolset[Any]:
     """Return pydantic-ai's client of a server."""
     from fastmcp.client.transports import StdioTransport, StreamableHttpTransport
 
@@ -324,7 +386,7 @@ def _create_toolset(name: str, server: McpServer, timeouts: Timeouts, log: TextI
 
     if server.url is not None:
         transport = StreamableHttpTransport(
-            server.url, headers=dict(server.headers), httpx_client_factory=_http_clients(timeouts)
+            server.url, headers=dict(server.headers), httpx_client_factory=_http_clients(timeouts, log)
         )
     else:
         transport = StdioTransport(
@@ -334,14 +396,15 @@ def _create_toolset(name: str, server: McpServer, timeouts: Timeouts, log: TextI
         transport,
         name,
         calls,
+        on_change=on_change,
         start_seconds=timeouts.start,
         call_seconds=timeouts.call,
         question_seconds=timeouts.question,
     )
 
 
-def _http_clients(timeouts: Timeouts) -> Callable[..., Any]:
-    """Return the factory of HTTP clients that wait for a silent server as long as a call may take.
+def _http_clients(timeouts: Timeouts, log: TextIO) -> Callable[..., Any]:
+    """Return the factory of HTTP clients that wait for a silent server as long as a call may take, and log errors.
 
     fastmcp's own clients stop reading after 5 minutes, while a question may be open for longer. Like those of the MCP
     SDK, and unlike what fastmcp requests of a factory, the clients do not follow redirects: the SDK does so within an
@@ -351,8 +414,14 @@ def _http_clients(timeouts: Timeouts) -> Callable[..., Any]:
 
     read_seconds = max(_HTTP_READ_SECONDS, timeouts.call + timeouts.question)
 
+    async def note(response: HttpResponse) -> None:
+        """Log the status of an error: the exceptions of the SDK do not have it."""
+        if response.is_error and response.request.method == 'POST':
+            log.write(f'HTTP {response.status_code} {response.reason_phrase}\n')
+
     def create(*, headers: dict[str, str], auth: Any, **_options: object) -> AsyncClient:
-        return AsyncClient(headers=headers, auth=auth, timeout=Timeout(_HTTP_SECONDS, read=read_seconds))
+        timeout = Timeout(_HTTP_SECONDS, read=read_seconds)
+        return AsyncClient(headers=headers, auth=auth, timeout=timeout, event_hooks={'response': [note]})
 
     return create
 
@@ -360,12 +429,22 @@ def _http_clients(timeouts: Timeouts) -> Callable[..., Any]:
 async def _list_resources(toolset: MCPToolset[Any]) -> list[dict[str, str]]:
     if not toolset.capabilities.resources:
         return []
-    found = [(str(each.uri), each) for each in await toolset.list_resources()]
-    templates = [(each.uri_template, each) for each in await toolset.list_resource_templates()]
+    found = [(str(each.uri), each) for each in await _listed(toolset.list_resources())]
+    templates = [(each.uri_template, each) for each in await _listed(toolset.list_resource_templates())]
     return [
         {'uri': uri, 'name': each.name, **({'description': each.description} if each.description else {})}
         for uri, each in [*found, *templates]
     ]
+
+
+async def _listed(answer: Awaitable[Sequence[T]]) -> Sequence[T]:
+    """Return a list, which is empty if the server refuses the request: many servers have resources without templates."""
+    try:
+        return await answer
+    except Exception as error:
+        if _code_of(error) in (None, _CONNECTION_CLOSED):
+            raise
+        return ()
 
 
 def _code_of(error: Exception) -> int | None:
@@ -379,9 +458,14 @@ def _code_of(error: Exception) -> int | None:
 
 
 def _reason(error: Exception, log: TextIO) -> str:
-    """Return why a server failed, with the last line that it wrote to its standard error."""
+    """Return why a server failed, with the last line that it wrote to its standard error, or its last error of HTTP."""
     log.seek(0, os.SEEK_END)
     log.seek(max(0, log.tell() - _MAX_LOG_BYTES))
     lines = [line.strip() for line in log.read().splitlines() if line.strip()]
-    text = f'{error}'.strip() or type(error).__name__
-    return ': '.join([text[:_MAX_ERROR_CHARS], *(line[:_MAX_ERROR_CHARS] for line in lines[-1:])])
+    return ': '.join([_one_line(error), *(line[:_MAX_ERROR_CHARS] for line in lines[-1:])])
+
+
+def _one_line(error: Exception) -> str:
+    """Return the message of an exception: the first problem, or the first line."""
+    text = describe_problem(error) if isinstance(error, ValidationError) else str(error).strip()
+    return text.partition('\n')[0][:_MAX_ERROR_CHARS] or type(error).__name__

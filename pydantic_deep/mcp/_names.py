@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Collection, Sequence
 from fnmatch import fnmatchcase
 from hashlib import sha256
@@ -14,6 +15,12 @@ from pydantic_ai import ToolDefinition
 MAX_NAME: Final = 64
 """Maximum length of the name of a tool, which OpenAI and Anthropic accept."""
 
+RESOURCE_TOOL: Final = 'read_mcp_resource'
+"""The name of the tool that reads resources."""
+
+RESERVED: Final = frozenset((RESOURCE_TOOL, 'search_tools', 'load_capability', 'final_result'))
+"""Names that tools of servers cannot have: that of our own tool, and those that pydantic-ai uses itself."""
+
 _INVALID: Final = re.compile(r'[^A-Za-z0-9_-]')
 """Characters that the name of a tool cannot have."""
 
@@ -23,13 +30,35 @@ def tool_prefix(server: str) -> str:
     return f'{_INVALID.sub("_", server)}_'
 
 
-def name_of(server: str, tool: str, taken: Collection[str]) -> str:
-    """Return the name of a tool for the model: `SERVER_TOOL`, with a digest if it is too long or taken."""
-    name = tool_prefix(server) + _INVALID.sub('_', tool)
-    if len(name) <= MAX_NAME and name not in taken:
-        return name
-    digest = sha256(f'{server}\0{tool}'.encode()).hexdigest()[:8]
-    return f'{name[: MAX_NAME - 9]}_{digest}'
+def names_of(
+    server: str, tools: Collection[str], *, servers: Sequence[str], reserved: Collection[str]
+) -> dict[str, str]:
+    """Return the names of the tools of a server for the model, keyed by their names at the server: `SERVER_TOOL`.
+
+    A name that is too long, or that other tools have or could have, gets a digest. The order of tools and the tools of
+    other servers do not matter: an approved call must not reach another tool because a server has changed its list.
+
+    Args:
+        server: The name of the server.
+        tools: The names of its tools.
+        servers: The names of all servers.
+        reserved: Names of other tools of the agent.
+    """
+    prefix = tool_prefix(server)
+    plain = {tool: prefix + _INVALID.sub('_', tool) for tool in tools}
+    counts = Counter(plain.values())
+    rivals = [(tool_prefix(each), each) for each in servers]
+
+    def is_own(tool: str, name: str) -> bool:
+        """Whether the name is that of no other tool: the server with the longest prefix has the name."""
+        owners = [rival for rival in rivals if name.startswith(rival[0])]
+        owner = max(owners, key=lambda rival: len(rival[0]), default=(prefix, server))[1]
+        return owner == server and name not in reserved and (counts[name] == 1 or name == prefix + tool)
+
+    return {
+        tool: name if len(name) <= MAX_NAME and is_own(tool, name) else _with_digest(name, server, tool)
+        for tool, name in plain.items()
+    }
 
 
 def is_allowed(name: str, patterns: Sequence[str]) -> bool:
@@ -40,3 +69,8 @@ def is_allowed(name: str, patterns: Sequence[str]) -> bool:
 def size_of(tool: ToolDefinition) -> int:
     """Return the number of characters that the definition of a tool takes in a request."""
     return len(tool.name) + len(tool.description or '') + len(json.dumps(tool.parameters_json_schema))
+
+
+def _with_digest(name: str, server: str, tool: str) -> str:
+    digest = sha256(f'{server}\0{tool}'.encode()).hexdigest()[:8]
+    return f'{name[: MAX_NAME - 9]}_{digest}'

@@ -121,6 +121,11 @@ class OpenCalls:
         """The number of questions whose call is not known yet."""
         self._changed = anyio.Condition()
 
+    @property
+    def are_open(self) -> bool:
+        """Whether there are open calls."""
+        return bool(self._calls)
+
     @asynccontextmanager
     async def opened(self, call: OpenCall) -> AsyncGenerator[None]:
         """Count a call as open. It waits for questions whose call is not known yet."""

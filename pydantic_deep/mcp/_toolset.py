@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
-from typing import Any, Final, Self, cast
+from typing import Any, Self, cast
 
 import anyio
+from pydantic import AnyUrl, ValidationError
 from pydantic_ai import FunctionToolset, InstructionPart, RunContext, Tool
 from pydantic_ai.exceptions import ApprovalRequired, ModelRetry, ToolFailed
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 
+from pydantic_deep._checks import describe_problem
+from pydantic_deep._toolsets import run_toolset
 from pydantic_deep._toolsets.late_toolset import LateToolset
 
 from ._connection import CallLostError, Connection
-from ._names import is_allowed, name_of, size_of
+from ._media import with_visible_media
+from ._names import RESERVED, RESOURCE_TOOL, is_allowed, names_of, size_of
 from ._questions import DECLINED, LOST, Asked, PausedCall, paused_call
-
-RESOURCE_TOOL: Final = 'read_mcp_resource'
-"""The name of the tool that reads resources."""
 
 
 @dataclass(kw_only=True)
@@ -37,13 +38,11 @@ class McpToolset(LateToolset):
 
     Args:
         connections: The connections to the servers.
-        allow: Patterns of tools that need no approval.
         direct_chars: Maximum size of the definitions that are sent without a search.
     """
 
-    def __init__(self, connections: Sequence[Connection], *, allow: Sequence[str], direct_chars: int) -> None:
+    def __init__(self, connections: Sequence[Connection], *, direct_chars: int) -> None:
         self._connections = connections
-        self._allow = allow
         self._direct_chars = direct_chars
         self._entered = 0
         """The number of agents that are entered."""
@@ -112,10 +111,15 @@ class McpToolset(LateToolset):
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """Return the tools of all servers, and the tool for their resources."""
         tools: dict[str, ToolsetTool[Any]] = {}
+        servers = [connection.name for connection in self._connections]
+        reserved = RESERVED.union(_names_of_functions(ctx))
         for connection in self._connections:
-            for remote_name, remote in (await connection.list_tools(ctx)).items():
-                name = name_of(connection.name, remote_name, tools)
-                tools[name] = self._define(name, connection, remote_name, remote)
+            listed = await connection.list_tools(ctx)
+            names = names_of(connection.name, listed, servers=servers, reserved=reserved)
+            tools |= {
+                names[remote_name]: self._define(names[remote_name], connection, remote_name, remote)
+                for remote_name, remote in listed.items()
+            }
         if any(connection.resources for connection in self._connections):
             tools |= await self._resources.get_tools(ctx)
         if sum(size_of(tool.tool_def) for tool in tools.values()) > self._direct_chars:
@@ -135,7 +139,7 @@ class McpToolset(LateToolset):
         if not isinstance(tool, McpTool):
             return await self._resources.call_tool(name, tool_args, ctx, tool)
         try:
-            return await _call(tool, tool_args, ctx)
+            return with_visible_media(await _call(tool, tool_args, ctx))
         except Asked as asked:
             raise ApprovalRequired(metadata=asked.paused.request(tool.connection.name)) from None
 
@@ -145,7 +149,7 @@ class McpToolset(LateToolset):
         metadata = definition.metadata or {}
         annotations = cast('dict[str, object]', metadata.get('annotations') or {})
         effect = 'read' if annotations.get('readOnlyHint') is True else 'external'
-        is_free = effect == 'read' or is_allowed(name, self._allow)
+        is_free = effect == 'read' or is_allowed(name, connection.allow)
         return McpTool(
             toolset=self,
             tool_def=replace(
@@ -167,7 +171,13 @@ class McpToolset(LateToolset):
         by_name = {connection.name: connection for connection in self._connections if connection.resources}
         if server not in by_name:
             raise ModelRetry(f'No MCP server {server!r} has resources. Servers with resources: {", ".join(by_name)}.')
-        return await by_name[server].read_resource(uri) if uri else by_name[server].resources
+        if not uri:
+            return by_name[server].resources
+        try:
+            AnyUrl(uri)  # the SDK would raise the same error, like that of an invalid result
+        except ValidationError as error:
+            raise ModelRetry(f'{uri!r} is no URI: {describe_problem(error)}. Without `uri`, they are listed.') from None
+        return with_visible_media(await by_name[server].read_resource(uri))
 
 
 @dataclass
@@ -185,6 +195,16 @@ class RunToolset(WrapperToolset[Any]):
         """Disconnect."""
         await self.servers.disconnect()
         return None
+
+
+def _names_of_functions(ctx: RunContext[Any]) -> Iterator[str]:
+    """Yield the names of the functions of the agent, visible or hidden. They take precedence over tools of servers."""
+    leaves: list[AbstractToolset[Any]] = []
+    if ctx.tool_manager is not None:
+        ctx.tool_manager.toolset.apply(leaves.append)
+    for leaf in leaves:
+        if isinstance(leaf, (FunctionToolset, run_toolset.RunToolset)):
+            yield from cast('FunctionToolset[Any]', leaf).tools
 
 
 async def _call(tool: McpTool, args: dict[str, Any], ctx: RunContext[Any]) -> Any:

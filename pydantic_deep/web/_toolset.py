@@ -12,6 +12,7 @@ from anyio import to_thread
 from pydantic_ai import BinaryContent, FunctionToolset, Tool
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
 
+from pydantic_deep._messages.media import MAX_MEDIA_BYTES, MEDIA_TYPES
 from pydantic_deep._toolsets.tool_schema import ToolSchema
 
 from ._domains import DomainRules, host_of
@@ -28,12 +29,6 @@ MAX_RESULTS: Final = 10
 
 MAX_REASON_CHARS: Final = 200
 """Maximum length of the reason why a search failed: the library reports the whole request of each engine."""
-
-MEDIA_TYPES: Final = ('image/png', 'image/jpeg', 'image/gif', 'image/webp', 'application/pdf')
-"""The types of files that models can see, as in `read_file`."""
-
-MAX_MEDIA_BYTES: Final = 5_000_000
-"""Maximum size of an image or PDF in bytes, as in `read_file`."""
 
 
 @dataclass(frozen=True, kw_only=True)

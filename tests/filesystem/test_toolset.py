@@ -11,9 +11,9 @@ import pytest
 from inline_snapshot import snapshot
 from pydantic_ai import Agent, BinaryContent
 
+from pydantic_deep._messages.media import MAX_MEDIA_BYTES
 from pydantic_deep.filesystem import Filesystem
 from pydantic_deep.filesystem._files import MAX_READ_BYTES
-from pydantic_deep.filesystem._toolset import MAX_MEDIA_BYTES
 from pydantic_deep.testing import ScriptedModel, call
 from pydantic_deep_backends import FileEntry, LocalBackend, StateBackend
 

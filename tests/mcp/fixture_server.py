@@ -1,6 +1,6 @@
 """An MCP server for tests, without the SDK, which takes seconds to import: `python fixture_server.py [NUMBER_OF_TOOLS]`.
 
-It writes its calls to the file `$CALLS`. With `$NO_RESOURCES`, it has no resources. Once `$GONE` is a file, it does not
+It writes its calls to the file `$CALLS`. With `$NO_RESOURCES`, it has no resources, with `$NO_TEMPLATES` no templates. Once `$GONE` is a file, it does not
 start. The protocol is version 2025-11-25, with one JSON-RPC message a line.
 """
 
@@ -102,6 +102,7 @@ def call(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         grown.append(name)
         send({'method': 'notifications/resources/list_changed'})
         send({'method': 'notifications/tools/list_changed'})
+        send({'method': 'notifications/message', 'params': {'level': 'alert', 'data': 'It grows.\x1b[2J'}})
     if name == 'fail':
         return {'content': [{'type': 'text', 'text': 'It failed.'}], 'isError': True}
     if name == 'add':
@@ -145,8 +146,13 @@ def answer(method: str, params: Mapping[str, Any]) -> dict[str, Any] | None:
         case 'tools/call':
             return call(params['name'], params.get('arguments') or {})
         case 'resources/list':
-            return {'resources': [{'uri': 'note://today', 'name': 'today', 'description': 'The note of today.'}]}
-        case 'resources/templates/list':
+            names = ['today', *grown]
+            return {
+                'resources': [
+                    {'uri': f'note://{each}', 'name': each, 'description': f'The note of {each}.'} for each in names
+                ]
+            }
+        case 'resources/templates/list' if 'NO_TEMPLATES' not in os.environ:
             return {'resourceTemplates': [{'uriTemplate': 'note://{day}', 'name': 'of_day'}]}
         case 'resources/read' if params['uri'] == 'note://today':
             return {'contents': [{'uri': 'note://today', 'text': 'Buy milk.'}]}

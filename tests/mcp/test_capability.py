@@ -21,6 +21,10 @@ import uvicorn
 from pydantic_ai import DeferredToolRequests, UserError
 from pydantic_ai.agent import AgentRunResult
 from pydantic_ai.profiles import ModelProfile
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from pydantic_deep import (
@@ -158,6 +162,31 @@ async def test_resource_after_untrusted_content_needs_approval(make_server: Make
     assert [pending.tool for pending in pending_approvals(result.output)] == ['read_mcp_resource']
 
 
+async def test_tool_with_the_name_of_another_is_renamed(make_server: MakeServer, calls: Calls) -> None:
+    """A server cannot end a run, or replace a tool of the agent, by the name that it gives to a tool."""
+
+    def shop_add() -> str:
+        return 'mine'
+
+    servers = McpServers(servers={'shop': make_server()})
+    _, model = await run(servers, call('shop_add'), 'Done.', tools=[shop_add])
+    assert (results(model), calls()) == ([('mine', 'success')], [])
+    assert sum(name.startswith('shop_add_') for name in model.requests[0].tool_names) == 1
+
+
+async def test_two_capabilities_are_one_with_the_servers_of_both(make_server: MakeServer, calls: Calls) -> None:
+    """Each keeps its own `allow`, so the permissions of one do not apply to the servers of the other."""
+    first = McpServers(servers={'shop': make_server(), 'both': BROKEN}, allow=['*'])
+    second = McpServers(servers={'bank': make_server(), 'both': make_server()})
+    result, model = await run(
+        first, call('shop_order', item='tea'), call('bank_order', item='tea'), capabilities=[second]
+    )
+    assert results(model) == [('order: tea', 'success')]
+    assert [approval.tool for approval in pending_approvals(result.output)] == ['bank_order']
+    assert 'both_order' in model.requests[0].tool_names
+    assert [*McpServers.combine([first, second]).servers] == ['shop', 'both', 'bank']
+
+
 async def test_failing_tool_is_a_failed_result(make_server: MakeServer) -> None:
     """The error of a tool is a failed result."""
     _, model = await run(McpServers(servers={'shop': make_server()}), call('shop_fail'), 'done')
@@ -171,6 +200,17 @@ async def test_tools_are_listed_again_after_they_have_changed(make_server: MakeS
     )
     before, _, after = ([tool.name for tool in request.tools] for request in model.requests)
     assert {*after} - {*before} == {'shop_new'}
+
+
+async def test_log_messages_of_a_server_go_to_our_logger(
+    make_server: MakeServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They must not appear on a terminal as they are."""
+    with caplog.at_level('WARNING', 'pydantic_deep'):
+        await run(McpServers(servers={'shop': make_server()}), call('shop_grow'), 'Done.')
+    assert [(each.levelname, each.message) for each in caplog.records if each.name == 'pydantic_deep'] == [
+        ('ERROR', r"The MCP server 'shop' logs: It grows.\x1b[2J")
+    ]
 
 
 async def test_server_that_stops_in_a_call_is_started_again(make_server: MakeServer, calls: Calls) -> None:
@@ -325,9 +365,10 @@ async def test_resources_are_read_by_one_tool(make_server: MakeServer) -> None:
         call('read_mcp_resource', server='shop', uri='note://today'),
         call('read_mcp_resource', server='none'),
         call('read_mcp_resource', server='shop', uri='other://x'),
+        call('read_mcp_resource', server='shop', uri='today'),
         'done',
     )
-    listed, today, unknown, missing = [text for text, _ in results(model)]
+    listed, today, unknown, missing, no_uri = [text for text, _ in results(model)]
     assert listed == str(
         [
             {'uri': 'note://today', 'name': 'today', 'description': 'The note of today.'},
@@ -338,6 +379,19 @@ async def test_resources_are_read_by_one_tool(make_server: MakeServer) -> None:
     assert unknown == "No MCP server 'none' has resources. Servers with resources: shop."
     assert missing == 'It is unknown. (code: -32601)'
     assert results(model)[3][1] == 'failed'
+    assert no_uri == (
+        "'today' is no URI: Input should be a valid URL, relative URL without a base. Without `uri`, they are listed."
+    )
+
+
+async def test_server_without_templates_has_resources(make_server: MakeServer) -> None:
+    """Many servers have resources and refuse to list templates. Nothing else of them is lost."""
+    servers = McpServers(servers={'shop': make_server(NO_TEMPLATES='1')})
+    steps = [call('shop_grow'), call('read_mcp_resource', server='shop'), 'Done.']
+    _, model = await run(servers, *steps)
+    listed = model.requests[-1].tool_returns[-1].content
+    assert isinstance(listed, list)
+    assert [each['uri'] for each in cast('list[dict[str, str]]', listed)] == ['note://today', 'note://grow']
 
 
 async def test_server_without_resources_adds_no_tool_for_them(make_server: MakeServer) -> None:
@@ -498,6 +552,64 @@ async def test_redirects_to_other_servers_are_not_followed() -> None:
             (status,) = await McpServers(servers={'sdk': McpServer(url=url, headers={'X-Key': 'secret'})}).status()
     assert status.error is not None
     assert received == []
+
+
+async def test_reason_of_an_http_error_has_its_status() -> None:
+    """A wrong key is the most frequent reason, and the SDK does not mention it."""
+    async with listening(Response('no', status_code=401)) as url:
+        servers = McpServers(servers={'sdk': McpServer(url=url)})
+        await run(servers, 'Done.')
+    assert servers.errors['sdk'] == 'Server returned an error response: HTTP 401 Unauthorized'
+
+
+async def test_next_run_uses_a_server_that_was_restarted() -> None:
+    """A restarted server has forgotten its sessions, and may have other tools. An approved call runs nevertheless."""
+    sessions: set[str] = set()
+    tools = ['old']
+
+    async def answer(request: Request) -> Response:
+        message = await request.json()
+        headers: dict[str, str] = {}
+        match message['method']:
+            case 'initialize':
+                headers['mcp-session-id'] = f's{len(tools)}'
+                sessions.add(headers['mcp-session-id'])
+                info = {'name': 'shop', 'version': '1'}
+                result: dict[str, Any] = {
+                    'protocolVersion': '2025-11-25',
+                    'capabilities': {'tools': {}},
+                    'serverInfo': info,
+                }
+            case 'server/discover':
+                return Response(status_code=404)
+            case _ if request.headers.get('mcp-session-id') not in sessions:
+                return Response(status_code=404)
+            case 'tools/list':
+                result = {'tools': [{'name': name, 'inputSchema': {'type': 'object'}} for name in tools]}
+            case 'tools/call':
+                result = {'content': [{'type': 'text', 'text': f'{message["params"]["name"]} ran'}]}
+            case _:
+                return Response(status_code=202)
+        return JSONResponse({'jsonrpc': '2.0', 'id': message['id'], 'result': result}, headers=headers)
+
+    app = Starlette(routes=[Route('/mcp', answer, methods=['POST'])])
+    model = ScriptedModel(call('shop_old'), 'Done.')
+    async with listening(app) as url:
+        servers = McpServers(servers={'shop': McpServer(url=url)})
+        agent = create_deep_agent(model, capabilities=[servers], interrupt_on={})
+        async with agent:
+            paused = await agent.run('go', deps=DeepAgentDeps())
+            sessions.clear()
+            tools.append('new')
+            (approval,) = pending_approvals(paused.output)
+            await agent.run(
+                conversation=paused.conversation,
+                deferred_tool_results=answer_approvals(paused.output, {approval.id: Approve()}),
+                deps=DeepAgentDeps(),
+            )
+            assert servers.errors == {}
+    assert results(model) == [('old ran', 'success')]
+    assert 'shop_new' in model.requests[-1].tool_names
 
 
 async def test_http_server_that_does_not_answer_is_missing() -> None:

@@ -93,6 +93,7 @@ def test_representation_has_no_secrets() -> None:
         ({'command': ['x']}, '`command`: Input should be a valid string'),
         ({'command': 'x', 'env': {'KEY': 5}}, '`env.KEY`: Input should be a valid string'),
         ({'type': 'sse', 'url': 'https://x'}, "the type 'sse' is not supported; use one of stdio, http, "),
+        ({'type': ['stdio'], 'command': 'x'}, "the type ['stdio'] is not supported; use one of stdio, http, "),
         ({'type': 'http', 'command': 'x'}, "the type 'http' needs `url`"),
         ('uvx', 'it is not an object'),
     ],

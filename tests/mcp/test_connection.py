@@ -34,6 +34,7 @@ class Client:
     log: list[str] = field(default_factory=list[str])
     opening: anyio.Event | None = None
     calling: anyio.Event | None = None
+    listing: anyio.Event | None = None
     closing: anyio.Event | None = None
 
     async def __aenter__(self) -> None:
@@ -50,6 +51,14 @@ class Client:
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, Any]:
         self._did('get_tools')
         return {'add': object()}
+
+    async def list_tools(self) -> None:
+        self._did('list_tools')
+        if self.listing is not None:
+            await self.listing.wait()
+
+    async def list_resources(self) -> None:
+        self._did('list_resources')
 
     async def call_tool(self, *args: object) -> None:
         if self.calling is not None:
@@ -89,21 +98,95 @@ async def test_tools_remain_if_they_cannot_be_listed(client: Client, connection:
     await connection.enter()
     before = await connection.list_tools(CTX)
     client.failures['get_tools'] = OSError('broken pipe')
+    connection.mark_changed()
     assert (await connection.list_tools(CTX), connection.error) == (before, 'broken pipe')
+    assert client.log == ['enter', 'get_tools', 'get_tools', 'exit', 'enter', 'get_tools', 'exit']
     assert not connection.is_missing
     await connection.exit()
 
 
-async def test_unknown_failure_of_a_call_loses_the_connection(client: Client, connection: Connection) -> None:
-    """An exception without the code of a refusal fails the call, and the next call connects again."""
+async def test_failure_while_resources_are_listed_loses_the_connection(client: Client, connection: Connection) -> None:
+    """A server may refuse to list resources, but not end."""
+    client.capabilities.resources = True
+    client.failures['list_resources'] = OSError('broken pipe')
     await connection.enter()
-    client.failures['call_tool'] = OSError()
+    assert (await connection.list_tools(CTX), connection.error) == ({}, 'broken pipe')
+    assert connection.is_missing
+    await connection.exit()
+
+
+async def test_tools_are_listed_once_for_each_user(client: Client, connection: Connection) -> None:
+    """Each run sees the tools that the server has now; a server with an open call may be too busy to list them."""
+    await connection.enter()
+    await connection.list_tools(CTX)
+    await connection.list_tools(CTX)
+    await connection.enter()
+    client.calling = anyio.Event()
+    async with anyio.create_task_group() as group:
+        group.start_soon(lambda: connection.call_tool('add', {}, CTX, cast('Any', None)))
+        await anyio.wait_all_tasks_blocked()
+        assert await connection.list_tools(CTX)
+        client.calling.set()
+    assert client.log == ['enter', 'get_tools', 'call_tool']
+    await connection.list_tools(CTX)
+    assert client.log == ['enter', 'get_tools', 'call_tool', 'get_tools']
+    await connection.exit()
+    await connection.exit()
+
+
+async def test_failure_of_the_transport_loses_the_connection(client: Client, connection: Connection) -> None:
+    """If the server does not answer another request either, the next call connects again."""
+    await connection.enter()
+    client.failures |= {'call_tool': OSError(), 'list_tools': OSError()}
     with pytest.raises(ToolFailed, match='failed during this call, which may have taken effect'):
         await connection.call_tool('add', {}, CTX, cast('Any', None))
     assert connection.error == 'OSError'
     client.failures.clear()
     await connection.call_tool('add', {}, CTX, cast('Any', None))
-    assert client.log == ['enter', 'call_tool', 'exit', 'enter', 'call_tool']
+    assert client.log == ['enter', 'call_tool', 'list_tools', 'exit', 'enter', 'call_tool']
+    await connection.exit()
+
+
+class RefusedError(Exception):
+    """An error of the protocol, as the SDK raises it."""
+
+    def __init__(self, code: int | None, message: str) -> None:
+        self.code = code
+        super().__init__(message)
+
+
+@pytest.mark.parametrize(
+    ('code', 'text'),
+    [
+        (-32602, 'It is gone.'),
+        (None, "The MCP server 'shop' returned an invalid result. The call may have taken effect. It is gone."),
+        (-32000, "The MCP server 'shop' failed during this call, which may have taken effect: It is gone."),
+    ],
+)
+async def test_error_of_the_server_keeps_the_connection(
+    client: Client, connection: Connection, code: int | None, text: str
+) -> None:
+    """Servers use the code of a closed connection for errors of their own. Other calls are open, and stay so."""
+    await connection.enter()
+    client.failures['call_tool'] = RefusedError(code, 'It is gone.')
+    with pytest.raises(ToolFailed) as failed:
+        await connection.call_tool('add', {}, CTX, cast('Any', None))
+    assert (str(failed.value), client.log) == (text, ['enter', 'call_tool', 'list_tools'])
+    await connection.exit()
+
+
+async def test_busy_server_is_not_lost(client: Client, connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that is silent after a failed call may be busy with another one, which must not be lost."""
+    monkeypatch.setattr('pydantic_deep.mcp._connection._PROBE_SECONDS', 0.01)
+    await connection.enter()
+    client.failures['call_tool'] = ValueError('Incorrect padding')
+    client.listing = anyio.Event()
+    with pytest.raises(ToolFailed, match='returned an invalid result') as failed:
+        await connection.call_tool('add', {}, CTX, cast('Any', None))
+    assert str(failed.value) == (
+        "The MCP server 'shop' returned an invalid result. The call may have taken effect. Incorrect padding"
+    )
+    assert client.log == ['enter', 'call_tool', 'list_tools']
     await connection.exit()
 
 
@@ -122,7 +205,7 @@ async def test_call_that_takes_too_long_is_stopped(client: Client) -> None:
 async def test_calls_that_fail_together_lose_one_connection(client: Client, connection: Connection) -> None:
     """Of several calls at the moment of a failure, the first closes the connection, and the others leave a new one open."""
     await connection.enter()
-    client.failures['call_tool'] = OSError()
+    client.failures |= {'call_tool': OSError(), 'list_tools': OSError()}
 
     async def fail() -> None:
         with pytest.raises(ToolFailed):
@@ -134,7 +217,7 @@ async def test_calls_that_fail_together_lose_one_connection(client: Client, conn
         group.start_soon(fail)
         await anyio.wait_all_tasks_blocked()
         client.calling.set()
-    assert client.log == ['enter', 'call_tool', 'call_tool', 'exit']
+    assert client.log == ['enter', 'call_tool', 'list_tools', 'call_tool', 'list_tools', 'exit']
     await connection.exit()
 
 
@@ -146,7 +229,7 @@ async def test_connection_that_does_not_close_is_logged(
     client.failures['exit'] = OSError('busy')
     with caplog.at_level(logging.WARNING):
         await connection.exit()
-    assert caplog.messages == ["The connection to the MCP server 'shop' did not close"]
+    assert caplog.messages == ["The connection to the MCP server 'shop' did not close: busy"]
 
 
 async def test_cancelled_start_has_no_user(client: Client, connection: Connection) -> None:

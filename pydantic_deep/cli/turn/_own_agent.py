@@ -13,6 +13,7 @@ from pydantic_ai.toolsets import AbstractToolset
 
 from pydantic_deep._agent_imports import InvalidAgentsError, import_agents
 from pydantic_deep.deps import DeepAgentDeps
+from pydantic_deep.mcp import McpServers
 from pydantic_deep.versions import VersionedAgent
 from pydantic_deep_backends import BackendProtocol
 
@@ -32,6 +33,7 @@ class OwnAgent(WrapperAgent[Any, Any]):
         super().__init__(wrapped)
         self._model = model
         self._capabilities = capabilities
+        self._in_runs = [_with_own_servers(wrapped, capability) for capability in capabilities]
         self._entered: list[AsyncExitStack] = []
 
     async def __aenter__(self) -> AbstractAgent[Any, Any]:
@@ -65,9 +67,22 @@ class OwnAgent(WrapperAgent[Any, Any]):
         capabilities: Sequence[Any] | None = None,
         **kwargs: Any,
     ) -> AsyncGenerator[AgentRun[Any, Any]]:
-        added = [*(capabilities or ()), *self._capabilities]
+        added = [*(capabilities or ()), *self._in_runs]
         async with self.wrapped.iter(*args, model=model or self._model, capabilities=added, **kwargs) as run:
             yield run
+
+
+def _with_own_servers(agent: AbstractAgent[Any, Any], added: AbstractCapability[Any]) -> AbstractCapability[Any]:
+    """Return MCP servers together with those of the agent, which they would replace in a run, as the id is the same.
+
+    A server of the agent takes precedence over an added one with its name.
+    """
+    if not isinstance(added, McpServers):
+        return added
+    capabilities: list[AbstractCapability[Any]] = []
+    agent.root_capability.apply(capabilities.append)
+    own = [each for each in capabilities if isinstance(each, McpServers) and each.id == added.id]
+    return McpServers.combine([added, *own])
 
 
 def import_own_agent(reference: str) -> AbstractAgent[Any, Any]:

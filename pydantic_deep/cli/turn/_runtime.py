@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 from pydantic_ai import DeferredToolRequests, RunContext
@@ -281,6 +282,10 @@ def create_runtime(
     )
 
 
+_NO_LOG: Final = logging.NullHandler()
+"""Discards log messages that no other handler prints."""
+
+
 def open_mcp_servers(extras: Extras, environment: Environment) -> McpServers | None:
     """Return the MCP servers, which start with the first turn.
 
@@ -289,6 +294,8 @@ def open_mcp_servers(extras: Extras, environment: Environment) -> McpServers | N
     """
     if not extras.mcp_servers:
         return None
+    # Without a handler, Python prints the errors of the SDK, such as a traceback for each line that is no message.
+    logging.getLogger('mcp').addHandler(_NO_LOG)
     try:
         return McpServers(servers=extras.mcp_servers, allow=extras.allow, variables=environment.variables)
     except ModuleNotFoundError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
@@ -59,7 +60,7 @@ def test_server_that_is_not_running_is_named(invoke: Invoke, work: Path, command
         *command, '--mcp-config', configured(work, 'sh\u202eop'), model=ScriptedModel('Done.'), stdin='Go\n'
     )
     assert result.exit_code == 0, result.stderr
-    [line] = [line for line in result.stderr.splitlines() if 'MCP server' in line]
+    [line] = [line for line in result.stderr.splitlines() if 'is not running' in line]
     assert line.startswith('The MCP server sh\\u202eop is not running: ')
     assert 'MCP server' not in result.stdout
 
@@ -71,3 +72,15 @@ def test_skill_that_cannot_be_loaded_is_named(invoke: Invoke, work: Path) -> Non
     result = invoke('run', 'Go', '--skills', 'own', model=ScriptedModel('Done.'))
     assert result.exit_code == 0
     assert f'{work}/own/fo\\u202eo/SKILL.md:1: error: It has no frontmatter. ' in result.stderr
+
+
+def test_text_of_a_server_is_not_printed_as_a_traceback(
+    invoke: Invoke, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Programs print banners. The SDK logs each line that is no message, which Python prints if nothing handles it."""
+    monkeypatch.setattr(logging.getLogger('mcp'), 'propagate', False)  # as in a process without pytest's handlers
+    config = work / 'servers.json'
+    config.write_text(json.dumps({'mcpServers': {'shop': {'command': 'echo', 'args': ['Welcome!']}}}))
+    result = invoke('run', 'Go', '--mcp-config', str(config), model=ScriptedModel('Done.'))
+    assert 'The MCP server shop is not running: Connection closed' in result.stderr
+    assert 'Traceback' not in result.stderr

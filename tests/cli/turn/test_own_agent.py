@@ -20,6 +20,7 @@ from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli.approvals._policy import ApprovalMode
 from pydantic_deep.cli.turn._own_agent import OwnAgent
 from pydantic_deep.cli.turn._runtime import Settings, create_runtime
+from pydantic_deep.mcp import McpServer, McpServers
 from pydantic_deep.testing import ScriptedModel
 from tests._messages.notices import notices_in
 
@@ -231,3 +232,17 @@ async def test_toolsets_of_the_command_line_are_open_while_the_agent_is_entered(
             await agent.run('Hi', deps=DeepAgentDeps())
         assert shop.users == 1
     assert shop.users == 0
+
+
+@pytest.mark.anyio
+async def test_servers_of_the_agent_and_of_the_configuration_are_in_one_run() -> None:
+    """A capability of a run replaces that of the agent with the same id, so both are combined."""
+    own = McpServers(servers={'till': McpServer(command='false'), 'stock': McpServer(command='false')})
+    configured = McpServers(servers={'stock': McpServer(command='true'), 'post': McpServer(command='false')})
+    model = ScriptedModel('Done.')
+    agent = create_deep_agent(model, capabilities=[own], interrupt_on={})
+
+    await OwnAgent(agent, model=None, capabilities=[configured]).run('Hi', deps=DeepAgentDeps())
+    assert 'missing: stock, post, till.' in str(model.requests[0].instructions)
+    assert own.errors.keys() == {'till', 'stock'}
+    assert configured.errors['stock'] == 'not started'
