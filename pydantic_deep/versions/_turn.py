@@ -369,7 +369,11 @@ async def _end_unbegun(session: Session[Any, Any], request: TurnRequest, run: Ru
     is_over = False
     is_kept = request.keeps_run or request.attempt_of is not None
     if not is_kept or (isinstance(error, Exception) and not isinstance(error, FAILED)):
-        end = RunEnd(run_id=run.id, state=state_after(error), error=dump_failure(error, max_chars=2000))
+        state = state_after(error)
+        # One that was refused has no error: its caller has it, and the run has done nothing.
+        end = RunEnd(
+            run_id=run.id, state=state, error=None if state == 'failed' else dump_failure(error, max_chars=2000)
+        )
         with anyio.CancelScope(shield=True), suppress(StoreError):  # the error that ends the turn is the one to raise
             with suppress(RunTakenOverError):  # or the commit of the run failed, and the store has no such run
                 await session.store.commit(Commit(fence=run.id, ends=[end]))
