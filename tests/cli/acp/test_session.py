@@ -40,7 +40,7 @@ from pydantic_deep.cli.acp._session import EditorSession, stop_reason
 from pydantic_deep.cli.turn._runtime import Extras
 from pydantic_deep.mcp import McpServer
 from pydantic_deep.skills import Skills
-from pydantic_deep.store import open_store
+from pydantic_deep.store import VersionFilter, open_store
 from pydantic_deep.streaming import EndEvent, ErrorEvent
 from pydantic_deep.testing import ScriptedModel, call
 from tests.cli.acp.conftest import Connect, FakeEditor, Stalled
@@ -114,7 +114,7 @@ async def test_a_turn_is_sent_as_updates(connect: Connect, work: Path) -> None:
                             'content': {
                                 'text': """\
 ```
-2	violet
+2→violet
 ```\
 """,
                                 'type': 'text',
@@ -644,29 +644,33 @@ async def test_cancel_at_any_moment(connect: Connect, work: Path) -> None:
 async def test_cancel_at_each_await_of_a_turn(
     connect: Connect, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Until the turn is stored, the stop reason is `cancelled`, never an error. After that it is `end_turn`.
+    """Until the turn is stored, the stop reason is `cancelled`, never an error. After that it is `end_turn`, also if the
+    message arrives while it is stored.
 
     No run stays unfinished: the next process would resume it.
     """
     interruption, answer, reasons = Interruption(), EditorSession.answer, list[str]()
+    complete = VersionFilter(kinds=['turn'], states=['complete'])
 
     async def interrupted(session: EditorSession, prompt: EditorPrompt) -> StopReason:
         return await interruption.run(answer(session, prompt), session.cancel)
 
     # The protocol cannot say at which await a message arrives.
     monkeypatch.setattr(EditorSession, 'answer', interrupted)
-    async with connect(ScriptedModel(then=_read_and_answer)) as editor:
+    async with (
+        connect(ScriptedModel(then=_read_and_answer)) as editor,
+        open_store(f'sqlite:///{tmp_path / "agents.db"}') as store,
+    ):
         session = await editor.open(work)
         while interruption.position <= interruption.count:
             interruption.position += 1
             reasons.append((await editor.prompt(session, 'Go.')).stop_reason)
+            assert await store.count(complete) == reasons.count('end_turn')
         interruption.position = 0
         assert (await editor.prompt(session, 'Go on.')).stop_reason == 'end_turn'
-        async with open_store(f'sqlite:///{tmp_path / "agents.db"}') as store:
-            assert await store.runs(states=['running']) == []
-    first_end = reasons.index('end_turn')
-    assert set(reasons[:first_end]) == {'cancelled'}
-    assert set(reasons[first_end:]) == {'end_turn'}
+        assert await store.runs(states=['running']) == []
+    assert set(reasons) == {'cancelled', 'end_turn'}
+    assert (reasons[0], reasons[-1]) == ('cancelled', 'end_turn')
 
 
 def _read_and_answer(messages: list[ModelMessage], info: AgentInfo) -> Any:
