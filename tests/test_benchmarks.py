@@ -193,6 +193,7 @@ def test_session_cases_return_all_figures(sessions: dict[str, float]) -> None:
         assert parts == pytest.approx(sessions[f'{name}_cost'])
 
 
+@pytest.mark.slow
 def test_short_sessions_break_no_prefix(sessions: dict[str, float]) -> None:
     assert {sessions[f'{name}_broken'] for name in SESSIONS} == {0}
 
@@ -291,16 +292,19 @@ def test_bare_capabilities_return_figures_that_depend_on_the_list(tmp_path: Path
     assert run_cases('bare_capabilities.py', 'step,history', tmp_path).keys() == {'step_ms', 'history_ms'}
 
 
+@pytest.mark.slow
 def test_default_request_stays_small(ours: dict[str, float]) -> None:
     assert ours['surface_tools'] <= 11
     assert ours['surface_chars'] <= 6_000
 
 
+@pytest.mark.slow
 def test_request_with_all_features_stays_small(whole: dict[str, float]) -> None:
     assert whole['whole_tools'] <= 11
     assert whole['whole_chars'] <= 6_000
 
 
+@pytest.mark.slow
 def test_files_in_memory_take_little_more_than_their_size(ours: dict[str, float]) -> None:
     assert ours['memory_ratio'] <= 1.2
 

@@ -105,6 +105,7 @@ async def test_answers_in_any_order_run_each_call_of_a_tree_once(
 OUTCOMES = {Approve: ('success', 'ran'), Edit: ('success', 'ran'), Deny: ('denied', 'no'), Respond: ('success', 'said')}
 
 
+@pytest.mark.slow
 @given(
     gates=st.lists(st.booleans(), min_size=1, max_size=5),
     rounds=st.lists(st.lists(DECISIONS, min_size=5, max_size=5), max_size=3),

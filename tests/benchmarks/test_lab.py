@@ -379,6 +379,7 @@ def test_run_counts_if_a_later_request_reaches_the_model(serve: Callable[[Respon
     assert (run.requests, run.reason) == (1, 'error')
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('status', [401, 404, 429])
 def test_command_stops_without_results_if_the_model_is_unavailable(
     serve: Callable[[Respond], str],

@@ -75,6 +75,7 @@ def parse(line: str) -> Mapping[str, object]:
         return {}  # a placeholder for a number, or a directory that is not here
 
 
+@pytest.mark.slow
 def test_recommended_commands_can_be_typed() -> None:
     """Each has known options and all required arguments; `run` also has a task, for which it would ask otherwise."""
     lines = recommended()

@@ -230,6 +230,7 @@ async def test_run_whose_heartbeat_was_late_is_not_taken_again_by_its_own_worker
     assert execution.started == ['a', 'b']
 
 
+@pytest.mark.slow
 async def test_run_that_ends_while_the_queue_is_unavailable_is_delivered_once_more(
     url: str, dispatcher: PostgresDispatcher, caplog: pytest.LogCaptureFixture
 ) -> None:

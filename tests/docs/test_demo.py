@@ -100,6 +100,7 @@ def test_demo_plans_searches_reads_writes_and_edits(demo: Demo) -> None:
     assert '● Write /report.md and check it' in demo.stderr
 
 
+@pytest.mark.slow
 def test_demo_ends_with_the_report(demo: Demo) -> None:
     assert demo.stdout.endswith(f'demo-output/report.md:\n\n{demo.report}')
 

@@ -365,6 +365,7 @@ def long_history(count: int, repeated: int = 1) -> list[ModelMessage]:
     return pair
 
 
+@pytest.mark.slow
 async def test_turn_of_a_long_conversation_copies_nothing_and_writes_only_new_messages(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import pytest
 from acp import PROTOCOL_VERSION
 from acp.meta import AGENT_METHODS
 
@@ -48,6 +49,7 @@ def message(chance: random.Random, directory: Path, session: str) -> dict[str, A
     return made
 
 
+@pytest.mark.slow
 async def test_messages_at_random_do_not_end_the_connection(connect: Connect, work: Path) -> None:
     """Whatever a client sends, the next valid request is answered."""
     chance = random.Random(21)

@@ -167,6 +167,7 @@ async def shared() -> AsyncGenerator[SqlStore]:
         yield store
 
 
+@pytest.mark.slow
 async def test_audit_record_of_a_crashed_process_ends_when_its_run_is_taken_over(shared: SqlStore) -> None:
     run_id = await crash(shared)
     async with working(shared, agent('Hello.')) as running:
@@ -177,6 +178,7 @@ async def test_audit_record_of_a_crashed_process_ends_when_its_run_is_taken_over
     assert sorted(record.status for record in await audit_records(shared)) == ['crashed', 'success']
 
 
+@pytest.mark.slow
 async def test_failed_cleanup_of_audit_records_is_logged(
     shared: SqlStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
