@@ -9,9 +9,11 @@ from typing import Any, Self, cast
 
 import anyio
 from pydantic import AnyUrl, ValidationError
-from pydantic_ai import FunctionToolset, InstructionPart, RunContext, Tool
+from pydantic_ai import FunctionToolset, InstructionPart, RunContext, Tool, ToolDefinition
 from pydantic_ai.exceptions import ApprovalRequired, ModelRetry, ToolFailed
+from pydantic_ai.messages import ModelMessage, ModelResponse, ToolReturnPart
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
+from pydantic_core import SchemaValidator, core_schema
 
 from pydantic_deep._checks import describe_problem
 from pydantic_deep._toolsets import run_toolset
@@ -19,8 +21,11 @@ from pydantic_deep._toolsets.late_toolset import LateToolset
 
 from ._connection import CallLostError, Connection
 from ._media import with_visible_media
-from ._names import RESERVED, RESOURCE_TOOL, is_allowed, names_of, size_of
+from ._names import RESERVED, RESOURCE_TOOL, is_allowed, names_of, size_of, tool_prefix
 from ._questions import DECLINED, LOST, Asked, PausedCall, paused_call
+
+_ANY = SchemaValidator(core_schema.any_schema())
+"""Accepts the arguments of calls whose schema is unknown."""
 
 
 @dataclass(kw_only=True)
@@ -30,7 +35,14 @@ class McpTool(ToolsetTool[Any]):
     connection: Connection
     remote_name: str
     """Its name at the server."""
-    remote: ToolsetTool[Any]
+    remote: ToolsetTool[Any] | None
+    """Its definition; `None` if it is unknown because the server is not running."""
+
+    async def call(self, args: dict[str, Any], ctx: RunContext[Any], paused: PausedCall | None) -> Any:
+        """Make a call, as `Connection.call_tool`."""
+        if self.remote is None:
+            raise self.connection.not_made()
+        return await self.connection.call_tool(self.remote_name, args, ctx, self.remote, paused)
 
 
 class McpToolset(LateToolset):
@@ -109,7 +121,10 @@ class McpToolset(LateToolset):
         )
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        """Return the tools of all servers, and the tool for their resources."""
+        """Return the tools of all servers, and the tool for their resources.
+
+        When a run resumes, its pending calls need no search, and fail if their server is not running.
+        """
         tools: dict[str, ToolsetTool[Any]] = {}
         servers = [connection.name for connection in self._connections]
         reserved = RESERVED.union(_names_of_functions(ctx))
@@ -122,9 +137,18 @@ class McpToolset(LateToolset):
             }
         if any(connection.resources for connection in self._connections):
             tools |= await self._resources.get_tools(ctx)
+        pending = _pending_names(ctx.messages)
+        for connection in self._connections:
+            if connection.is_missing:
+                tools |= {
+                    name: self._define_missing(name, connection)
+                    for name in pending - tools.keys() - reserved
+                    if name.startswith(tool_prefix(connection.name))
+                }
         if sum(size_of(tool.tool_def) for tool in tools.values()) > self._direct_chars:
             tools = {
-                name: replace(tool, tool_def=replace(tool.tool_def, defer_loading=True)) for name, tool in tools.items()
+                name: tool if name in pending else replace(tool, tool_def=replace(tool.tool_def, defer_loading=True))
+                for name, tool in tools.items()
             }
         return tools
 
@@ -164,6 +188,18 @@ class McpToolset(LateToolset):
             connection=connection,
             remote_name=remote_name,
             remote=remote,
+        )
+
+    def _define_missing(self, name: str, connection: Connection) -> McpTool:
+        """Return a tool for the pending calls of a server that is not running. No request has its definition."""
+        return McpTool(
+            toolset=self,
+            tool_def=ToolDefinition(name=name, kind='unapproved', metadata={'effect': 'external'}, toolset_id=self.id),
+            max_retries=0,
+            args_validator=_ANY,
+            connection=connection,
+            remote_name='',
+            remote=None,
         )
 
     async def _read_resource(self, server: str, uri: str = '') -> Any:
@@ -207,11 +243,21 @@ def _names_of_functions(ctx: RunContext[Any]) -> Iterator[str]:
             yield from cast('FunctionToolset[Any]', leaf).tools
 
 
+def _pending_names(messages: Sequence[ModelMessage]) -> set[str]:
+    """Return the names of the tools that were called by the last response and have not returned."""
+    returned: set[str] = set()
+    for message in reversed(messages):
+        if isinstance(message, ModelResponse):
+            return {call.tool_name for call in message.tool_calls if call.tool_call_id not in returned}
+        returned |= {part.tool_call_id for part in message.parts if isinstance(part, ToolReturnPart)}
+    return set()
+
+
 async def _call(tool: McpTool, args: dict[str, Any], ctx: RunContext[Any]) -> Any:
     """Make a call, or continue the one that a person answered."""
     paused, answer = paused_call(ctx.tool_call_metadata) or (None, None)
     if paused is None or answer is None:
-        return await tool.connection.call_tool(tool.remote_name, args, ctx, tool.remote, paused)
+        return await tool.call(args, ctx, paused)
     (key, question), *others = paused.questions.items()
     try:
         response = question.response(answer)
@@ -225,7 +271,7 @@ async def _call(tool: McpTool, args: dict[str, Any], ctx: RunContext[Any]) -> An
         )
         if others:
             raise Asked(paused)
-        return await tool.connection.call_tool(tool.remote_name, args, ctx, tool.remote, paused)
+        return await tool.call(args, ctx, paused)
     try:
         return await tool.connection.resume(paused.held, response)
     except CallLostError:
@@ -234,4 +280,4 @@ async def _call(tool: McpTool, args: dict[str, Any], ctx: RunContext[Any]) -> An
     paused = PausedCall(earlier=(*paused.earlier, (question, response)))
     if (tool.tool_def.metadata or {})['effect'] != 'read':
         raise ApprovalRequired(metadata=paused.request_to_repeat())
-    return await tool.connection.call_tool(tool.remote_name, args, ctx, tool.remote, paused)
+    return await tool.call(args, ctx, paused)

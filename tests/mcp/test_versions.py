@@ -133,6 +133,27 @@ async def test_answer_on_another_branch_does_not_repeat_the_call(make_server: Ma
     assert (again.pending[0].decisions, list(calls())) == (('approve', 'deny'), ['book'])
 
 
+async def test_answer_to_a_server_that_is_not_running_is_kept_for_a_person(
+    tmp_path: Path, make_server: MakeServer, calls: Calls
+) -> None:
+    """If the server is gone in another process, the call may have run: a person decides, and its repetition fails."""
+    gone = tmp_path / 'gone'
+    model = ScriptedModel(call('shop_book'), 'done')
+
+    def versioned() -> VersionedAgent[Any, Any]:
+        servers = McpServers(servers={'shop': make_server(GONE=str(gone))}, allow=['shop_book'])
+        return VersionedAgent(create_deep_agent(model, capabilities=[servers], interrupt_on={}), store)
+
+    async with open_store('memory:') as store:
+        paused = await (await versioned().create()).advance('go')
+        gone.touch()
+        again = await (await versioned().load(paused.id)).resume({paused.pending[0].id: Respond('2')})
+        assert again.pending[0].decisions == ('approve', 'deny')
+        done = await (await versioned().load(again.id)).resume({again.pending[0].id: Approve()})
+        assert returns(await done.messages()) == ["The MCP server 'shop' is not running. The call was not made."]
+    assert (done.output, calls()) == ('done', ['book'])
+
+
 async def test_question_that_a_handler_answers_in_the_run_is_no_deferred_call(
     make_server: MakeServer, calls: Calls
 ) -> None:
