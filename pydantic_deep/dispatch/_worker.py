@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -231,6 +232,7 @@ class Worker:
     async def _serve(self) -> None:
         loops: list[tuple[Callable[[], Awaitable[None]], float]] = [
             (self._look_for_runs, POLL_SECONDS),
+            (self._look_for_cancelled_runs, ORPHAN_SECONDS),
             (self._look_for_orphans, ORPHAN_SECONDS),
             (self._look_for_cancellations, CANCEL_SECONDS),
             (self._report, BEAT_SECONDS),
@@ -300,7 +302,8 @@ class Worker:
             raise error
         self._active[run_id] = active = _Active(agent_name=known.agent_name)
         try:
-            async with self._limit:
+            # A cancelled run is only ended, which waits for no other run.
+            async with self._limit if known.cancelled_at is None else nullcontext():
                 run = None if self._stopping.is_set() else await self._claim(run_id)
                 if run is not None:
                     again: WorkerEventKind = 'resumed' if known.worker is None else 'taken_over'
@@ -392,13 +395,23 @@ class Worker:
     async def _look_for_runs(self) -> None:
         """Execute runs that no engine has delivered, and those of workers that crashed."""
         self._wake = anyio.Event()
-        if self._free <= 0:
-            return
+        if self._free > 0:
+            await self._take_runs(self._free)
+
+    async def _look_for_cancelled_runs(self) -> None:
+        """End cancelled runs of other workers while this one may execute no further runs."""
+        if self._free <= 0 and not self._stopping.is_set():
+            await self._take_runs(self._concurrency, only_cancelled=True)
+
+    async def _take_runs(self, limit: int, *, only_cancelled: bool = False) -> None:
         dead = self._missing_workers.confirm(await self._queue.dead_workers())
         held = self._held()
-        runs = await self._queue.ready(self._agents, workers=dead, limit=max(0, self._free) + len(held))
+        runs = await self._queue.ready(
+            self._agents, workers=dead, limit=limit + len(held), only_cancelled=only_cancelled
+        )
         held -= {run.run_id for run in runs if run.cancelled_at is not None and self._is_cancelled_since(run.run_id)}
-        for run in [run for run in runs if run.run_id not in held][: max(0, self._free)]:
+        free = limit if only_cancelled else max(0, self._free)
+        for run in [run for run in runs if run.run_id not in held][:free]:
             self._start(run.run_id, partial(self.execute, run.run_id))
 
     async def _look_for_orphans(self) -> None:

@@ -236,6 +236,27 @@ async def test_worker_that_stops_gives_its_runs_back(url: str) -> None:
     assert world.ran == ['look a', 'send a']
 
 
+async def test_run_that_was_given_back_is_cancelled_while_all_workers_are_full(url: str) -> None:
+    """A cancelled run is only ended, so it needs no free worker; other runs wait for one."""
+    scripts: dict[str, list[Answer]] = {key: [tool_call('pay', key=key), 'End.'] for key in ('a', 'long', 'late')}
+    world = World(url, answers(**scripts))
+    world.may_pay.clear()
+    async with process(url) as store, process(url) as other:
+        run = await ask(await begin(world, store), store, 'a')
+        async with working(world, store, drain_seconds=0):
+            await until(lambda: len(world.asked) == 1)
+        long, late = [await ask(await begin(world, other), other, key, priority=1) for key in ('long', 'late')]
+        async with working(world, other, concurrency=1):
+            await until(lambda: len(world.asked) == 2)
+            await store.queue.request_cancel(run.run_id)
+            (done,) = await ended(store.queue, run)
+            states = [waiting.state for waiting in await store.queue.get_all([long.run_id, late.run_id])]
+            assert (done.epoch, sorted(states), len(world.asked)) == (2, ['queued', 'running'], 2)
+            world.may_pay.set()
+            await ended(store.queue, long, late)
+        assert [attempt.state for attempt in await load_attempts(store, run.run_id)] == ['interrupted']
+
+
 async def test_worker_that_stops_lets_short_runs_end(url: str) -> None:
     world = World(url, answers(a=[tool_call('pay', key='a'), 'End.']))
     world.may_pay.clear()
