@@ -9,12 +9,11 @@ from copy import copy
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from pydantic_ai import RunContext
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.toolsets import AbstractToolset
-from pydantic_ai.usage import RunUsage
 
 from pydantic_deep._checks import check_object, check_positive, check_strings
 from pydantic_deep._pause_check import check_can_pause
@@ -23,7 +22,7 @@ from ._config import McpServer, read_mcp_file
 from ._connection import Connection, Timeouts
 from ._errors import McpConfigError
 from ._status import McpServerStatus, McpToolStatus
-from ._toolset import McpTool, McpToolset, RunToolset
+from ._toolset import McpTool, McpToolset, RunToolset, bare_context
 
 DIRECT_CHARS: Final = 8_000
 """Maximum size of the definitions of all tools that are sent with each request, in characters: about 2,000 tokens."""
@@ -159,13 +158,10 @@ class McpServers(AbstractCapability[object]):
 
     async def status(self) -> list[McpServerStatus]:
         """Return the state of each server, after connecting to it if necessary, also if it did not answer before."""
-        from pydantic_ai.models.test import TestModel  # a context needs a model, which nothing calls
-
         for connection in self._connections:
             connection.forget_silence()
-        ctx = RunContext[Any](deps=None, model=TestModel(), usage=RunUsage())
         async with cast('AbstractAsyncContextManager[object]', RunToolset(self._toolset, self._toolset)):
-            tools = (await self._toolset.get_tools(ctx)).values()
+            tools = (await self._toolset.get_tools(bare_context())).values()
             return [
                 McpServerStatus(
                     name=connection.name,

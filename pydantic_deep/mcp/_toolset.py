@@ -13,6 +13,7 @@ from pydantic_ai import FunctionToolset, InstructionPart, RunContext, Tool, Tool
 from pydantic_ai.exceptions import ApprovalRequired, ModelRetry, ToolFailed
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolReturnPart
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
+from pydantic_ai.usage import RunUsage
 from pydantic_core import SchemaValidator, core_schema
 
 from pydantic_deep._checks import describe_problem
@@ -73,8 +74,8 @@ class McpToolset(LateToolset):
         return any(connection.is_missing for connection in self._connections)
 
     async def __aenter__(self) -> Self:
-        """Connect to all servers, for `async with agent:`."""
-        await self.connect()
+        """Connect to all servers and list their tools, for `async with agent:`. Then the errors of all are known."""
+        await self.connect(bare_context())
         self._entered += 1
         return self
 
@@ -87,13 +88,15 @@ class McpToolset(LateToolset):
         await self.disconnect()
         return None
 
-    async def connect(self) -> None:
-        """Connect to all servers at the same time, or to none if this is cancelled."""
+    async def connect(self, ctx: RunContext[Any] | None = None) -> None:
+        """Connect to all servers at the same time, or to none if this is cancelled. With a context, list their tools."""
         async with AsyncExitStack() as entered:
 
             async def enter(connection: Connection) -> None:
                 await connection.enter()
                 entered.push_async_callback(connection.exit)
+                if ctx is not None:
+                    await connection.list_tools(ctx)
 
             async with anyio.create_task_group() as tasks:
                 for connection in self._connections:
@@ -231,6 +234,13 @@ class RunToolset(WrapperToolset[Any]):
         """Disconnect."""
         await self.servers.disconnect()
         return None
+
+
+def bare_context() -> RunContext[Any]:
+    """Return a context without a run, for lists of tools."""
+    from pydantic_ai.models.test import TestModel  # a context needs a model, which nothing calls
+
+    return RunContext[Any](deps=None, model=TestModel(), usage=RunUsage())
 
 
 def _names_of_functions(ctx: RunContext[Any]) -> Iterator[str]:

@@ -381,6 +381,13 @@ async def test_servers_live_as_long_as_the_agent_is_entered(make_server: MakeSer
     assert starts() == 2
 
 
+async def test_invalid_list_of_tools_is_known_when_the_agent_is_entered(make_server: MakeServer) -> None:
+    """People read in `errors` which servers are missing before the first run."""
+    servers = McpServers(servers={'bad': make_server(INVALID='1'), 'shop': make_server()})
+    async with create_deep_agent(ScriptedModel(), capabilities=[servers], interrupt_on={}):
+        assert servers.errors == {'bad': '`tools`: Input should be a valid list'}
+
+
 async def test_resources_are_read_by_one_tool(make_server: MakeServer) -> None:
     """The tool lists the resources and templates of a server, and reads them by their addresses."""
     _, model = await run(
