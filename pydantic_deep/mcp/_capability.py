@@ -18,9 +18,8 @@ from pydantic_ai.toolsets import AbstractToolset
 from pydantic_deep._checks import check_object, check_positive, check_strings
 from pydantic_deep._pause_check import check_can_pause
 
-from ._config import McpServer, read_mcp_file
+from ._config import McpServer, check_name, read_mcp_file
 from ._connection import Connection, Timeouts
-from ._errors import McpConfigError
 from ._status import McpServerStatus, McpToolStatus
 from ._toolset import McpTool, McpToolset, RunToolset, bare_context
 
@@ -61,7 +60,7 @@ class McpServers(AbstractCapability[object]):
 
     Raises:
         ModuleNotFoundError: The extra `mcp` is not installed.
-        McpConfigError: A variable of a server is not set.
+        McpConfigError: A variable of a server is not set, or a name is invalid.
         TypeError: `allow` is a single string.
         ValueError: A limit is not positive.
         UserError: At the start of a run without approvals.
@@ -100,8 +99,7 @@ class McpServers(AbstractCapability[object]):
             check_positive(name, getattr(self, name))
         for name, server in self.servers.items():
             check_object(f'servers[{name!r}]', server, McpServer, "For example, `McpServer(url='https://…')`.")
-            if not name.strip():
-                raise McpConfigError(f'An MCP server has the name {name!r}. Use a name with letters.')
+            check_name(name, 'An MCP server')
         variables = os.environ if self.variables is None else self.variables
         timeouts = Timeouts(
             start=self.start_timeout_seconds, call=self.call_timeout_seconds, question=self.question_seconds
