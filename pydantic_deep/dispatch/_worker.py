@@ -30,6 +30,7 @@ from pydantic_deep.streaming import StreamEvent
 from pydantic_deep.versions import SupportsFilling, VersionedAgent, has_moved_on
 
 from ._log_writer import LogWriter
+from ._outage_log import OutageLog
 from ._protocol import Dispatcher
 from ._queued_turn import OpenBackend, QueuedTurn, describe_problem
 from ._stored_events import load_attempts
@@ -192,6 +193,7 @@ class Worker:
         self._next_prune = 0.0
         self._retries: dict[str, _Retry] = {}
         self._moved_on: set[str] = set()
+        self._outage = OutageLog('The worker', 'store')
 
     def __repr__(self) -> str:
         return f'Worker({sorted(self._agents)}, {self._store.url!r})'
@@ -269,7 +271,7 @@ class Worker:
                 self._hurry()
                 return
             except StoreUnavailableError as error:
-                _LOGGER.warning('The worker waits for its store: %s', error)
+                self._outage.note_failure(error)
                 await anyio.sleep(ORPHAN_SECONDS)
             except Exception:  # outermost boundary: one damaged row does not stop the worker
                 _LOGGER.exception('The worker could not look for work')
@@ -362,7 +364,7 @@ class Worker:
                 try:
                     await end(run_id, problem=problem)
                 except StoreUnavailableError as error:
-                    _LOGGER.warning('The worker waits for its store: %s', error)
+                    self._outage.note_failure(error)
                 else:
                     return
             await anyio.sleep(ORPHAN_SECONDS)
@@ -417,6 +419,7 @@ class Worker:
     async def _look_for_orphans(self) -> None:
         """Continue runs of crashed processes that were not queued."""
         orphans = [run for run in await self._store.orphans(_ALL) if run.parent_run_id is None]
+        self._outage.note_success()
         own = self._store.owner  # if the end of an own run could not be stored, people decide
         missing = self._missing_owners.confirm({run.owner for run in orphans if run.owner and run.owner != own})
         self._moved_on &= {run.id for run in orphans}

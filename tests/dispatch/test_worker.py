@@ -616,21 +616,23 @@ async def test_worker_waits_for_a_store_that_is_unavailable(url: str, caplog: py
     async with process(url) as store:
         conversation = await begin(world, store)
         runs = [await ask(conversation, store, key) for key in 'ab']
-        is_down = False
+        tries: list[str] = []
         end = store.queue.end
 
         async def end_later(run_id: str, *, problem: str | None = None) -> bool:
-            nonlocal is_down
-            if not is_down:
-                is_down = store.mortal.is_dead = True
+            if not tries:
+                store.mortal.is_dead = True
+            tries.append(run_id)
             return await end(run_id, problem=problem)
 
         store.queue.end = end_later
         async with working(world, store):
-            await until(lambda: caplog.text.count('The worker waits for its store') > 8)
+            await until(lambda: len(tries) > 8)
             store.mortal.is_dead = False
             await ended(store.queue, *runs)
+            await until(lambda: 'The worker has its store again.' in caplog.messages)
     assert world.ran == ['send a', 'send b']
+    assert caplog.text.count('The worker waits for its store') == 1
 
 
 async def test_turn_that_could_not_begin_because_of_the_store_begins_later(
