@@ -358,7 +358,7 @@ async def test_watch_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     printed = await run('watch_a_run', capsys, call('read_file', path='a.txt'), 'Two.')
     assert printed == snapshot("""\
 -> read_file {"path":"a.txt"}
-<- 1	one
+<- 1→one
 Two.
 """)
 
