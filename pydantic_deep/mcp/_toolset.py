@@ -12,7 +12,7 @@ from pydantic import AnyUrl, ValidationError
 from pydantic_ai import FunctionToolset, InstructionPart, RunContext, Tool, ToolDefinition
 from pydantic_ai.exceptions import ApprovalRequired, ModelRetry, ToolFailed
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolReturnPart
-from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
+from pydantic_ai.toolsets import AbstractToolset, ExternalToolset, ToolsetTool, WrapperToolset
 from pydantic_ai.usage import RunUsage
 from pydantic_core import SchemaValidator, core_schema
 
@@ -141,11 +141,12 @@ class McpToolset(LateToolset):
         if any(connection.resources for connection in self._connections):
             tools |= await self._resources.get_tools(ctx)
         pending = _pending_names(ctx.messages)
+        unknown = pending - tools.keys() - reserved - _names_of_external_tools(ctx)
         for connection in self._connections:
             if connection.is_missing:
                 tools |= {
                     name: self._define_missing(name, connection)
-                    for name in pending - tools.keys() - reserved
+                    for name in unknown - tools.keys()
                     if name.startswith(tool_prefix(connection.name))
                 }
         if sum(size_of(tool.tool_def) for tool in tools.values()) > self._direct_chars:
@@ -245,12 +246,21 @@ def bare_context() -> RunContext[Any]:
 
 def _names_of_functions(ctx: RunContext[Any]) -> Iterator[str]:
     """Yield the names of the functions of the agent, visible or hidden. They take precedence over tools of servers."""
+    for leaf in _leaves(ctx):
+        if isinstance(leaf, (FunctionToolset, run_toolset.RunToolset)):
+            yield from cast('FunctionToolset[Any]', leaf).tools
+
+
+def _names_of_external_tools(ctx: RunContext[Any]) -> set[str]:
+    """Return the names of the tools that the client of the turn runs."""
+    return {tool.name for leaf in _leaves(ctx) if isinstance(leaf, ExternalToolset) for tool in leaf.tool_defs}
+
+
+def _leaves(ctx: RunContext[Any]) -> list[AbstractToolset[Any]]:
     leaves: list[AbstractToolset[Any]] = []
     if ctx.tool_manager is not None:
         ctx.tool_manager.toolset.apply(leaves.append)
-    for leaf in leaves:
-        if isinstance(leaf, (FunctionToolset, run_toolset.RunToolset)):
-            yield from cast('FunctionToolset[Any]', leaf).tools
+    return leaves
 
 
 def _pending_names(messages: Sequence[ModelMessage]) -> set[str]:

@@ -114,7 +114,7 @@ async def test_a_turn_is_sent_as_updates(connect: Connect, work: Path) -> None:
                             'content': {
                                 'text': """\
 ```
-2	violet
+2→violet
 ```\
 """,
                                 'type': 'text',
