@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -29,6 +30,7 @@ from pydantic_deep.streaming import StreamEvent
 from pydantic_deep.versions import SupportsFilling, VersionedAgent, has_moved_on
 
 from ._log_writer import LogWriter
+from ._outage_log import OutageLog
 from ._protocol import Dispatcher
 from ._queued_turn import OpenBackend, QueuedTurn, describe_problem
 from ._stored_events import load_attempts
@@ -191,6 +193,7 @@ class Worker:
         self._next_prune = 0.0
         self._retries: dict[str, _Retry] = {}
         self._moved_on: set[str] = set()
+        self._outage = OutageLog('The worker', 'store')
 
     def __repr__(self) -> str:
         return f'Worker({sorted(self._agents)}, {self._store.url!r})'
@@ -231,6 +234,7 @@ class Worker:
     async def _serve(self) -> None:
         loops: list[tuple[Callable[[], Awaitable[None]], float]] = [
             (self._look_for_runs, POLL_SECONDS),
+            (self._look_for_cancelled_runs, ORPHAN_SECONDS),
             (self._look_for_orphans, ORPHAN_SECONDS),
             (self._look_for_cancellations, CANCEL_SECONDS),
             (self._report, BEAT_SECONDS),
@@ -267,7 +271,7 @@ class Worker:
                 self._hurry()
                 return
             except StoreUnavailableError as error:
-                _LOGGER.warning('The worker waits for its store: %s', error)
+                self._outage.note_failure(error)
                 await anyio.sleep(ORPHAN_SECONDS)
             except Exception:  # outermost boundary: one damaged row does not stop the worker
                 _LOGGER.exception('The worker could not look for work')
@@ -300,7 +304,8 @@ class Worker:
             raise error
         self._active[run_id] = active = _Active(agent_name=known.agent_name)
         try:
-            async with self._limit:
+            # A cancelled run is only ended, which waits for no other run.
+            async with self._limit if known.cancelled_at is None else nullcontext():
                 run = None if self._stopping.is_set() else await self._claim(run_id)
                 if run is not None:
                     again: WorkerEventKind = 'resumed' if known.worker is None else 'taken_over'
@@ -359,7 +364,7 @@ class Worker:
                 try:
                     await end(run_id, problem=problem)
                 except StoreUnavailableError as error:
-                    _LOGGER.warning('The worker waits for its store: %s', error)
+                    self._outage.note_failure(error)
                 else:
                     return
             await anyio.sleep(ORPHAN_SECONDS)
@@ -392,18 +397,29 @@ class Worker:
     async def _look_for_runs(self) -> None:
         """Execute runs that no engine has delivered, and those of workers that crashed."""
         self._wake = anyio.Event()
-        if self._free <= 0:
-            return
+        if self._free > 0:
+            await self._take_runs(self._free)
+
+    async def _look_for_cancelled_runs(self) -> None:
+        """End cancelled runs of other workers while this one may execute no further runs."""
+        if self._free <= 0 and not self._stopping.is_set():
+            await self._take_runs(self._concurrency, only_cancelled=True)
+
+    async def _take_runs(self, limit: int, *, only_cancelled: bool = False) -> None:
         dead = self._missing_workers.confirm(await self._queue.dead_workers())
         held = self._held()
-        runs = await self._queue.ready(self._agents, workers=dead, limit=max(0, self._free) + len(held))
+        runs = await self._queue.ready(
+            self._agents, workers=dead, limit=limit + len(held), only_cancelled=only_cancelled
+        )
         held -= {run.run_id for run in runs if run.cancelled_at is not None and self._is_cancelled_since(run.run_id)}
-        for run in [run for run in runs if run.run_id not in held][: max(0, self._free)]:
+        free = limit if only_cancelled else max(0, self._free)
+        for run in [run for run in runs if run.run_id not in held][:free]:
             self._start(run.run_id, partial(self.execute, run.run_id))
 
     async def _look_for_orphans(self) -> None:
         """Continue runs of crashed processes that were not queued."""
         orphans = [run for run in await self._store.orphans(_ALL) if run.parent_run_id is None]
+        self._outage.note_success()
         own = self._store.owner  # if the end of an own run could not be stored, people decide
         missing = self._missing_owners.confirm({run.owner for run in orphans if run.owner and run.owner != own})
         self._moved_on &= {run.id for run in orphans}

@@ -39,6 +39,7 @@ except ModuleNotFoundError as _error:
         name=_error.name,
     ) from _error
 
+from ._outage_log import OutageLog
 from ._protocol import DispatcherHealth, ExecuteRun
 from .errors import DispatcherUnavailableError
 
@@ -58,9 +59,6 @@ _POLL_SECONDS: Final = 10.0
 """Interval at which a worker looks for runs without a notification: those of crashed workers, and repeated ones."""
 
 _RECONNECT_SECONDS: Final = 1.0
-
-_REPORT_SECONDS: Final = 60.0
-"""Interval at which an outage of the database is logged."""
 
 _MAX_DELAY: Final = timedelta(minutes=5)
 """Maximum delay before a run is delivered again whose `execute` raised. The first delay is a second, and they double."""
@@ -216,15 +214,13 @@ class _Worker:
         self._wake = anyio.Event()
 
     async def work(self) -> None:
-        next_report: float | None = None
+        outage = OutageLog('The worker', 'queue')
         async with anyio.create_task_group() as group:
             group.start_soon(self._maintain)
             while True:
                 try:
                     async with self._listen(lambda: self._wake.set()) as connection:
-                        if next_report is not None:
-                            _LOGGER.warning('The worker has its queue again.')
-                            next_report = None
+                        outage.note_success()
                         while not connection.is_closed():
                             self._wake = anyio.Event()
                             while (job := await self._next()) is not None:
@@ -233,9 +229,7 @@ class _Worker:
                             with anyio.move_on_after(min(_POLL_SECONDS, self._heartbeat.total_seconds() / 2)):
                                 await self._wake.wait()
                 except _DOWN as error:
-                    if next_report is None or anyio.current_time() >= next_report:
-                        _LOGGER.warning('The worker waits for its queue: %s', _sentence(error))
-                        next_report = anyio.current_time() + _REPORT_SECONDS
+                    outage.note_failure(_sentence(error))
                     await anyio.sleep(_RECONNECT_SECONDS)
 
     async def _next(self) -> Job | None:

@@ -9,21 +9,19 @@ from copy import copy
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from pydantic_ai import RunContext
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.toolsets import AbstractToolset
-from pydantic_ai.usage import RunUsage
 
 from pydantic_deep._checks import check_object, check_positive, check_strings
 from pydantic_deep._pause_check import check_can_pause
 
-from ._config import McpServer, read_mcp_file
+from ._config import McpServer, check_name, read_mcp_file
 from ._connection import Connection, Timeouts
-from ._errors import McpConfigError
 from ._status import McpServerStatus, McpToolStatus
-from ._toolset import McpTool, McpToolset, RunToolset
+from ._toolset import McpTool, McpToolset, RunToolset, bare_context
 
 DIRECT_CHARS: Final = 8_000
 """Maximum size of the definitions of all tools that are sent with each request, in characters: about 2,000 tokens."""
@@ -62,7 +60,7 @@ class McpServers(AbstractCapability[object]):
 
     Raises:
         ModuleNotFoundError: The extra `mcp` is not installed.
-        McpConfigError: A variable of a server is not set.
+        McpConfigError: A variable of a server is not set, or a name is invalid.
         TypeError: `allow` is a single string.
         ValueError: A limit is not positive.
         UserError: At the start of a run without approvals.
@@ -101,8 +99,7 @@ class McpServers(AbstractCapability[object]):
             check_positive(name, getattr(self, name))
         for name, server in self.servers.items():
             check_object(f'servers[{name!r}]', server, McpServer, "For example, `McpServer(url='https://…')`.")
-            if not name.strip():
-                raise McpConfigError(f'An MCP server has the name {name!r}. Use a name with letters.')
+            check_name(name, 'An MCP server')
         variables = os.environ if self.variables is None else self.variables
         timeouts = Timeouts(
             start=self.start_timeout_seconds, call=self.call_timeout_seconds, question=self.question_seconds
@@ -159,13 +156,10 @@ class McpServers(AbstractCapability[object]):
 
     async def status(self) -> list[McpServerStatus]:
         """Return the state of each server, after connecting to it if necessary, also if it did not answer before."""
-        from pydantic_ai.models.test import TestModel  # a context needs a model, which nothing calls
-
         for connection in self._connections:
             connection.forget_silence()
-        ctx = RunContext[Any](deps=None, model=TestModel(), usage=RunUsage())
         async with cast('AbstractAsyncContextManager[object]', RunToolset(self._toolset, self._toolset)):
-            tools = (await self._toolset.get_tools(ctx)).values()
+            tools = (await self._toolset.get_tools(bare_context())).values()
             return [
                 McpServerStatus(
                     name=connection.name,

@@ -142,6 +142,7 @@ def parse_mcp_file(text: str, path: Path) -> dict[str, McpServer]:
         )
     found: dict[str, McpServer] = {}
     for name, server in cast('dict[str, object]', servers).items():
+        check_name(name, f'A server in the MCP configuration {str(path)!r}')
         try:
             parsed = _parse_server(server, path.parent)
         except ValueError as error:
@@ -150,6 +151,24 @@ def parse_mcp_file(text: str, path: Path) -> dict[str, McpServer]:
         if parsed is not None:
             found[name] = parsed
     return found
+
+
+def check_name(name: str, place: str) -> None:
+    """Refuse the name of a server from which tools cannot be named.
+
+    Args:
+        name: The name.
+        place: What has the name, for the error.
+
+    Raises:
+        McpConfigError: The name is blank, or no request can contain it.
+    """
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise McpConfigError(f'{place} has the name {name!r}, which contains half of a character. Remove it.') from None
+    if not name.strip():
+        raise McpConfigError(f'{place} has the name {name!r}. Use a name with letters.')
 
 
 def _parse_server(server: object, directory: Path) -> McpServer | None:

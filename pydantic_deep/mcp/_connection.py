@@ -231,6 +231,10 @@ class Connection:
         """
         return await self._using(lambda toolset: toolset.read_resource(uri))
 
+    def not_made(self) -> ToolFailed:
+        """Return the failure of a call while the server is not running."""
+        return ToolFailed(f'The MCP server {self.name!r} is not running. The call was not made.')
+
     async def _run(self, call: OpenCall, work: Callable[[MCPToolset[Any]], Awaitable[T]]) -> T:
         """Make a call, and keep the connection until it has ended."""
         self._users += 1  # not `enter`: the connection may be lost before it is the turn of this call
@@ -264,7 +268,7 @@ class Connection:
         await self.reopen()
         toolset = self._toolset
         if toolset is None:
-            raise ToolFailed(f'The MCP server {self.name!r} is not running. The call was not made.')
+            raise self.not_made()
         try:
             return await work(toolset)
         except (ToolFailed, Asked):

@@ -9,9 +9,12 @@ from typing import Any, Self, cast
 
 import anyio
 from pydantic import AnyUrl, ValidationError
-from pydantic_ai import FunctionToolset, InstructionPart, RunContext, Tool
+from pydantic_ai import FunctionToolset, InstructionPart, RunContext, Tool, ToolDefinition
 from pydantic_ai.exceptions import ApprovalRequired, ModelRetry, ToolFailed
-from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
+from pydantic_ai.messages import ModelMessage, ModelResponse, ToolReturnPart
+from pydantic_ai.toolsets import AbstractToolset, ExternalToolset, ToolsetTool, WrapperToolset
+from pydantic_ai.usage import RunUsage
+from pydantic_core import SchemaValidator, core_schema
 
 from pydantic_deep._checks import describe_problem
 from pydantic_deep._toolsets import run_toolset
@@ -19,8 +22,11 @@ from pydantic_deep._toolsets.late_toolset import LateToolset
 
 from ._connection import CallLostError, Connection
 from ._media import with_visible_media
-from ._names import RESERVED, RESOURCE_TOOL, is_allowed, names_of, size_of
+from ._names import RESERVED, RESOURCE_TOOL, is_allowed, names_of, size_of, tool_prefix
 from ._questions import DECLINED, LOST, Asked, PausedCall, paused_call
+
+_ANY = SchemaValidator(core_schema.any_schema())
+"""Accepts the arguments of calls whose schema is unknown."""
 
 
 @dataclass(kw_only=True)
@@ -30,7 +36,14 @@ class McpTool(ToolsetTool[Any]):
     connection: Connection
     remote_name: str
     """Its name at the server."""
-    remote: ToolsetTool[Any]
+    remote: ToolsetTool[Any] | None
+    """Its definition; `None` if it is unknown because the server is not running."""
+
+    async def call(self, args: dict[str, Any], ctx: RunContext[Any], paused: PausedCall | None) -> Any:
+        """Make a call, as `Connection.call_tool`."""
+        if self.remote is None:
+            raise self.connection.not_made()
+        return await self.connection.call_tool(self.remote_name, args, ctx, self.remote, paused)
 
 
 class McpToolset(LateToolset):
@@ -61,8 +74,8 @@ class McpToolset(LateToolset):
         return any(connection.is_missing for connection in self._connections)
 
     async def __aenter__(self) -> Self:
-        """Connect to all servers, for `async with agent:`."""
-        await self.connect()
+        """Connect to all servers and list their tools, for `async with agent:`. Then the errors of all are known."""
+        await self.connect(bare_context())
         self._entered += 1
         return self
 
@@ -75,13 +88,15 @@ class McpToolset(LateToolset):
         await self.disconnect()
         return None
 
-    async def connect(self) -> None:
-        """Connect to all servers at the same time, or to none if this is cancelled."""
+    async def connect(self, ctx: RunContext[Any] | None = None) -> None:
+        """Connect to all servers at the same time, or to none if this is cancelled. With a context, list their tools."""
         async with AsyncExitStack() as entered:
 
             async def enter(connection: Connection) -> None:
                 await connection.enter()
                 entered.push_async_callback(connection.exit)
+                if ctx is not None:
+                    await connection.list_tools(ctx)
 
             async with anyio.create_task_group() as tasks:
                 for connection in self._connections:
@@ -109,7 +124,10 @@ class McpToolset(LateToolset):
         )
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        """Return the tools of all servers, and the tool for their resources."""
+        """Return the tools of all servers, and the tool for their resources.
+
+        When a run resumes, its pending calls need no search, and fail if their server is not running.
+        """
         tools: dict[str, ToolsetTool[Any]] = {}
         servers = [connection.name for connection in self._connections]
         reserved = RESERVED.union(_names_of_functions(ctx))
@@ -122,9 +140,19 @@ class McpToolset(LateToolset):
             }
         if any(connection.resources for connection in self._connections):
             tools |= await self._resources.get_tools(ctx)
+        pending = _pending_names(ctx.messages)
+        unknown = pending - tools.keys() - reserved - _names_of_external_tools(ctx)
+        for connection in self._connections:
+            if connection.is_missing:
+                tools |= {
+                    name: self._define_missing(name, connection)
+                    for name in unknown - tools.keys()
+                    if name.startswith(tool_prefix(connection.name))
+                }
         if sum(size_of(tool.tool_def) for tool in tools.values()) > self._direct_chars:
             tools = {
-                name: replace(tool, tool_def=replace(tool.tool_def, defer_loading=True)) for name, tool in tools.items()
+                name: tool if name in pending else replace(tool, tool_def=replace(tool.tool_def, defer_loading=True))
+                for name, tool in tools.items()
             }
         return tools
 
@@ -166,6 +194,18 @@ class McpToolset(LateToolset):
             remote=remote,
         )
 
+    def _define_missing(self, name: str, connection: Connection) -> McpTool:
+        """Return a tool for the pending calls of a server that is not running. No request has its definition."""
+        return McpTool(
+            toolset=self,
+            tool_def=ToolDefinition(name=name, kind='unapproved', metadata={'effect': 'external'}, toolset_id=self.id),
+            max_retries=0,
+            args_validator=_ANY,
+            connection=connection,
+            remote_name='',
+            remote=None,
+        )
+
     async def _read_resource(self, server: str, uri: str = '') -> Any:
         """Read a resource of an MCP server; without `uri`, list them."""
         by_name = {connection.name: connection for connection in self._connections if connection.resources}
@@ -197,21 +237,47 @@ class RunToolset(WrapperToolset[Any]):
         return None
 
 
+def bare_context() -> RunContext[Any]:
+    """Return a context without a run, for lists of tools."""
+    from pydantic_ai.models.test import TestModel  # a context needs a model, which nothing calls
+
+    return RunContext[Any](deps=None, model=TestModel(), usage=RunUsage())
+
+
 def _names_of_functions(ctx: RunContext[Any]) -> Iterator[str]:
     """Yield the names of the functions of the agent, visible or hidden. They take precedence over tools of servers."""
+    for leaf in _leaves(ctx):
+        if isinstance(leaf, (FunctionToolset, run_toolset.RunToolset)):
+            yield from cast('FunctionToolset[Any]', leaf).tools
+
+
+def _names_of_external_tools(ctx: RunContext[Any]) -> set[str]:
+    """Return the names of the tools that the client of the turn runs."""
+    return {tool.name for leaf in _leaves(ctx) if isinstance(leaf, ExternalToolset) for tool in leaf.tool_defs}
+
+
+def _leaves(ctx: RunContext[Any]) -> list[AbstractToolset[Any]]:
     leaves: list[AbstractToolset[Any]] = []
     if ctx.tool_manager is not None:
         ctx.tool_manager.toolset.apply(leaves.append)
-    for leaf in leaves:
-        if isinstance(leaf, (FunctionToolset, run_toolset.RunToolset)):
-            yield from cast('FunctionToolset[Any]', leaf).tools
+    return leaves
+
+
+def _pending_names(messages: Sequence[ModelMessage]) -> set[str]:
+    """Return the names of the tools that were called by the last response and have not returned."""
+    returned: set[str] = set()
+    for message in reversed(messages):
+        if isinstance(message, ModelResponse):
+            return {call.tool_name for call in message.tool_calls if call.tool_call_id not in returned}
+        returned |= {part.tool_call_id for part in message.parts if isinstance(part, ToolReturnPart)}
+    return set()
 
 
 async def _call(tool: McpTool, args: dict[str, Any], ctx: RunContext[Any]) -> Any:
     """Make a call, or continue the one that a person answered."""
     paused, answer = paused_call(ctx.tool_call_metadata) or (None, None)
     if paused is None or answer is None:
-        return await tool.connection.call_tool(tool.remote_name, args, ctx, tool.remote, paused)
+        return await tool.call(args, ctx, paused)
     (key, question), *others = paused.questions.items()
     try:
         response = question.response(answer)
@@ -225,7 +291,7 @@ async def _call(tool: McpTool, args: dict[str, Any], ctx: RunContext[Any]) -> An
         )
         if others:
             raise Asked(paused)
-        return await tool.connection.call_tool(tool.remote_name, args, ctx, tool.remote, paused)
+        return await tool.call(args, ctx, paused)
     try:
         return await tool.connection.resume(paused.held, response)
     except CallLostError:
@@ -234,4 +300,4 @@ async def _call(tool: McpTool, args: dict[str, Any], ctx: RunContext[Any]) -> An
     paused = PausedCall(earlier=(*paused.earlier, (question, response)))
     if (tool.tool_def.metadata or {})['effect'] != 'read':
         raise ApprovalRequired(metadata=paused.request_to_repeat())
-    return await tool.connection.call_tool(tool.remote_name, args, ctx, tool.remote, paused)
+    return await tool.call(args, ctx, paused)

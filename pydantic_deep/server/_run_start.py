@@ -125,8 +125,8 @@ def _refuse_if_pending(version: ServedVersion) -> None:
     pending = [approval.id for approval in version.pending]
     raise ServerError(
         'conflict',
-        f'The version {version.id} has pending approvals: {", ".join(pending)}. Answer them with `resume`, or start '
-        'from an earlier version.',
+        f'The version {version.id} has pending approvals: {", ".join(pending)}. Answer them first, or start from an '
+        'earlier version.',
         facts={'version_id': version.id, 'pending': [*pending]},
     )
 

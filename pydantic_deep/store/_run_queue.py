@@ -141,7 +141,12 @@ class RunQueue:
         return [worker for worker in workers if worker not in living]
 
     async def ready(
-        self, agent_names: Collection[str], *, workers: Collection[str] = (), limit: int = 100
+        self,
+        agent_names: Collection[str],
+        *,
+        workers: Collection[str] = (),
+        limit: int = 100,
+        only_cancelled: bool = False,
     ) -> Sequence[QueuedRunRecord]:
         """Return runs that can begin or resume now: those with the highest priority first, then the oldest.
 
@@ -149,9 +154,11 @@ class RunQueue:
             agent_names: Only those of these agents.
             workers: Dead workers whose claimed runs are included.
             limit: The maximum number of runs.
+            only_cancelled: Whether only those are returned that somebody requested to cancel.
         """
         check_page(limit=limit)
-        return await self._engine.read(partial(_queue.ready, sorted(agent_names), sorted(workers), limit))
+        ready = partial(_queue.ready, sorted(agent_names), sorted(workers), limit, only_cancelled=only_cancelled)
+        return await self._engine.read(ready)
 
     async def claim(self, run_id: str) -> QueuedRunRecord | None:
         """Claim a run for this open store; return `None` if it has ended, cannot begin yet, or is alive elsewhere."""

@@ -236,6 +236,27 @@ async def test_worker_that_stops_gives_its_runs_back(url: str) -> None:
     assert world.ran == ['look a', 'send a']
 
 
+async def test_run_that_was_given_back_is_cancelled_while_all_workers_are_full(url: str) -> None:
+    """A cancelled run is only ended, so it needs no free worker; other runs wait for one."""
+    scripts: dict[str, list[Answer]] = {key: [tool_call('pay', key=key), 'End.'] for key in ('a', 'long', 'late')}
+    world = World(url, answers(**scripts))
+    world.may_pay.clear()
+    async with process(url) as store, process(url) as other:
+        run = await ask(await begin(world, store), store, 'a')
+        async with working(world, store, drain_seconds=0):
+            await until(lambda: len(world.asked) == 1)
+        long, late = [await ask(await begin(world, other), other, key, priority=1) for key in ('long', 'late')]
+        async with working(world, other, concurrency=1):
+            await until(lambda: len(world.asked) == 2)
+            await store.queue.request_cancel(run.run_id)
+            (done,) = await ended(store.queue, run)
+            states = [waiting.state for waiting in await store.queue.get_all([long.run_id, late.run_id])]
+            assert (done.epoch, sorted(states), len(world.asked)) == (2, ['queued', 'running'], 2)
+            world.may_pay.set()
+            await ended(store.queue, long, late)
+        assert [attempt.state for attempt in await load_attempts(store, run.run_id)] == ['interrupted']
+
+
 async def test_worker_that_stops_lets_short_runs_end(url: str) -> None:
     world = World(url, answers(a=[tool_call('pay', key='a'), 'End.']))
     world.may_pay.clear()
@@ -595,21 +616,23 @@ async def test_worker_waits_for_a_store_that_is_unavailable(url: str, caplog: py
     async with process(url) as store:
         conversation = await begin(world, store)
         runs = [await ask(conversation, store, key) for key in 'ab']
-        is_down = False
+        tries: list[str] = []
         end = store.queue.end
 
         async def end_later(run_id: str, *, problem: str | None = None) -> bool:
-            nonlocal is_down
-            if not is_down:
-                is_down = store.mortal.is_dead = True
+            if not tries:
+                store.mortal.is_dead = True
+            tries.append(run_id)
             return await end(run_id, problem=problem)
 
         store.queue.end = end_later
         async with working(world, store):
-            await until(lambda: caplog.text.count('The worker waits for its store') > 8)
+            await until(lambda: len(tries) > 8)
             store.mortal.is_dead = False
             await ended(store.queue, *runs)
+            await until(lambda: 'The worker has its store again.' in caplog.messages)
     assert world.ran == ['send a', 'send b']
+    assert caplog.text.count('The worker waits for its store') == 1
 
 
 async def test_turn_that_could_not_begin_because_of_the_store_begins_later(

@@ -112,6 +112,30 @@ async def test_approved_call_runs(make_server: MakeServer, calls: Calls) -> None
     assert (done.output, calls(), results(model)) == ('done', ['order tea'], [('order: tea', 'success')])
 
 
+@pytest.mark.parametrize('is_gone', [False, True], ids=['more tools', 'not running'])
+async def test_approved_call_in_another_process_runs_unless_its_server_does_not(
+    tmp_path: Path, make_server: MakeServer, calls: Calls, is_gone: bool
+) -> None:
+    """An approved call needs no search if its server has more tools by then, and fails if the server cannot start."""
+    model = ScriptedModel([call('shop_order', item='tea'), call('shop_add', a=1, b=2)], 'done')
+    paused = await create_deep_agent(
+        model, capabilities=[McpServers(servers={'shop': make_server()})], interrupt_on={}
+    ).run('go', deps=DeepAgentDeps())
+    (pending,) = pending_approvals(paused.output)
+    (tmp_path / 'gone').touch()
+    env = {'GONE': str(tmp_path / 'gone')} if is_gone else {}
+    servers = McpServers(servers={'other': make_server(), 'shop': make_server(200, **env)})
+    done = await create_deep_agent(model, capabilities=[servers], interrupt_on={}).run(
+        deps=DeepAgentDeps(),
+        message_history=paused.all_messages(),
+        deferred_tool_results=answer_approvals(paused.output, {pending.id: Approve()}),
+    )
+    failed = ("The MCP server 'shop' is not running. The call was not made.", 'failed')
+    assert (done.output, calls()) == ('done', ['add 1 2'] if is_gone else ['add 1 2', 'order tea'])
+    assert set(results(model)) == {('3', 'success'), failed if is_gone else ('order: tea', 'success')}
+    assert 'shop_order' not in model.requests[-1].tool_names
+
+
 async def test_effects_follow_from_annotations(make_server: MakeServer) -> None:
     """The metadata of a tool has the effect that recovery and untrusted content use."""
     _, model = await run(McpServers(servers={'shop': make_server()}), 'done')
@@ -355,6 +379,13 @@ async def test_servers_live_as_long_as_the_agent_is_entered(make_server: MakeSer
     assert starts() == 1
     await agent.run('go', deps=DeepAgentDeps())
     assert starts() == 2
+
+
+async def test_invalid_list_of_tools_is_known_when_the_agent_is_entered(make_server: MakeServer) -> None:
+    """People read in `errors` which servers are missing before the first run."""
+    servers = McpServers(servers={'bad': make_server(INVALID='1'), 'shop': make_server()})
+    async with create_deep_agent(ScriptedModel(), capabilities=[servers], interrupt_on={}):
+        assert servers.errors == {'bad': '`tools`: Input should be a valid list'}
 
 
 async def test_resources_are_read_by_one_tool(make_server: MakeServer) -> None:

@@ -112,13 +112,18 @@ def test_invalid_server_is_an_error_with_its_place(tmp_path: Path, server: objec
         ('{', 'is not JSON'),
         ('[]', 'has no object `mcpServers`'),
         ('{"servers": {}}', 'has no object `mcpServers`'),
+        (
+            r'{"mcpServers": {"\ud800": {}}}',
+            r"has the name '\\ud800', which contains half of a character\. Remove it\.",
+        ),
+        ('{"mcpServers": {" ": {}}}', "has the name ' '. Use a name with letters."),
     ],
 )
 def test_invalid_file_is_an_error(tmp_path: Path, text: str, problem: str) -> None:
     """The error names the file and what is wrong with it."""
     path = tmp_path / '.mcp.json'
     path.write_text(text)
-    with pytest.raises(McpConfigError, match=f'The MCP configuration .*mcp.json. {problem}'):
+    with pytest.raises(McpConfigError, match=f'(T|in t)he MCP configuration .*mcp.json. {problem}'):
         read_mcp_file(path)
 
 

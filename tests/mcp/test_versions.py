@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import anyio
 import pytest
-from pydantic_ai import DeferredToolRequests, DeferredToolResults, RunContext
+from pydantic_ai import DeferredToolRequests, DeferredToolResults, RunContext, ToolDefinition
 from pydantic_ai.capabilities import HandleDeferredToolCalls
 
 from pydantic_deep import (
@@ -25,6 +25,7 @@ from pydantic_deep import (
 )
 from pydantic_deep.mcp import McpServer, McpServers
 from pydantic_deep.testing import ScriptedModel, call
+from pydantic_deep.versions import TurnOptions
 from tests.versions.recovery.crashes import MAY_HAVE_RUN, World, ends, plan, returns, tool_call
 
 from .conftest import MakeServer
@@ -133,6 +134,39 @@ async def test_answer_on_another_branch_does_not_repeat_the_call(make_server: Ma
     assert (again.pending[0].decisions, list(calls())) == (('approve', 'deny'), ['book'])
 
 
+async def test_answer_to_a_server_that_is_not_running_is_kept_for_a_person(
+    tmp_path: Path, make_server: MakeServer, calls: Calls
+) -> None:
+    """If the server is gone in another process, the call may have run: a person decides, and its repetition fails."""
+    gone = tmp_path / 'gone'
+    model = ScriptedModel(call('shop_book'), 'done')
+
+    def versioned() -> VersionedAgent[Any, Any]:
+        servers = McpServers(servers={'shop': make_server(GONE=str(gone))}, allow=['shop_book'])
+        return VersionedAgent(create_deep_agent(model, capabilities=[servers], interrupt_on={}), store)
+
+    async with open_store('memory:') as store:
+        paused = await (await versioned().create()).advance('go')
+        gone.touch()
+        again = await (await versioned().load(paused.id)).resume({paused.pending[0].id: Respond('2')})
+        assert again.pending[0].decisions == ('approve', 'deny')
+        done = await (await versioned().load(again.id)).resume({again.pending[0].id: Approve()})
+        assert returns(await done.messages()) == ["The MCP server 'shop' is not running. The call was not made."]
+    assert (done.output, calls()) == ('done', ['book'])
+
+
+async def test_result_of_an_external_tool_that_is_named_like_those_of_a_missing_server() -> None:
+    """The call is pending too, and is not one of the server."""
+    servers = McpServers(servers={'shop': McpServer(command='no-such-program')})
+    model = ScriptedModel(call('shop_pick'), 'done')
+    agent = create_deep_agent(model, capabilities=[servers], interrupt_on={})
+    async with open_store('memory:') as store:
+        root = await VersionedAgent(agent, store).create()
+        paused = await root.run(TurnOptions(prompt='go', external_tools=[ToolDefinition(name='shop_pick')]))
+        done = await paused.resume({paused.pending[0].id: Respond('red')})
+        assert returns(await done.messages()) == ['red']
+
+
 async def test_question_that_a_handler_answers_in_the_run_is_no_deferred_call(
     make_server: MakeServer, calls: Calls
 ) -> None:
@@ -157,6 +191,7 @@ import asyncio, sys
 from pydantic_deep import VersionedAgent, create_deep_agent, open_store
 from pydantic_deep.mcp import McpServers, read_mcp_file
 from pydantic_deep.testing import ScriptedModel, call
+from pydantic_deep.versions import TurnOptions
 
 async def main():
     servers = McpServers(servers=read_mcp_file('.mcp.json'), allow=['shop_book'])

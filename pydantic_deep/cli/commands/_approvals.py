@@ -37,6 +37,7 @@ from pydantic_deep.cli.render._log import describe_age
 from pydantic_deep.cli.render._next_command import next_command
 from pydantic_deep.cli.render._terminal_text import escape_invisible
 from pydantic_deep.cli.render._wrapping import print_lines
+from pydantic_deep.cli.turn._conversation import ForeignVersionError, settings_of
 from pydantic_deep.store import (
     ApprovalNotFoundError,
     ApprovalRecord,
@@ -177,7 +178,7 @@ def _answer(
     environment = context.find_object(Environment) or Environment()
     decision = _parse_decision(approve=approve, deny=deny, edit=edit, respond=respond, respond_json=respond_json)
 
-    async def work(reader: VersionReader) -> tuple[StoredApproval, int]:
+    async def work(reader: VersionReader) -> tuple[StoredApproval, int, VersionRecord]:
         try:
             id_text, colon, shown = id.partition(':')
             record = await reader.store.approval(await _find_approval_id(reader.store, id_text))
@@ -192,9 +193,10 @@ def _answer(
         except (ApprovalError, ApprovalNotFoundError) as error:
             raise error_exit(str(error), USAGE_ERROR_CODE) from None
         (approval,) = await reader.views.approvals([await reader.store.approval(record.id)])
-        return approval, len(await reader.store.approvals(version_id=record.version_id))
+        version = await reader.store.version(record.version_id)
+        return approval, len(await reader.store.approvals(version_id=version.id)), version
 
-    row, left = read(context, Path(), store, work, writes=True)
+    row, left, record = read(context, Path(), store, work, writes=True)
     if json:
         print_document(row)
         return
@@ -203,7 +205,16 @@ def _answer(
     if left:
         typer.echo(f'Version {version} has {left} more to answer.')
     else:
-        typer.echo(f'All approvals are answered. Resume with: {next_command("resume", version)}')
+        typer.echo(f'All approvals are answered. {_next_step(record)}')
+
+
+def _next_step(record: VersionRecord) -> str:
+    """Return how the turn of a version continues."""
+    try:
+        place = {'--agent': settings_of(record).agent}
+    except ForeignVersionError as error:
+        return str(error)
+    return f'Resume with: {next_command("resume", short_id(record.id), instead=place)}'
 
 
 def _parse_decision(

@@ -160,18 +160,19 @@ def _show(
 
 @skills_app.command('validate', epilog=EXIT_CODE_HELP)
 def _validate(
-    path: Annotated[Path, typer.Argument(help='The folder of a skill, or its SKILL.md.')],
+    paths: Annotated[list[Path], typer.Argument(metavar='PATH...', help='The folder of a skill, or its SKILL.md.')],
     json: Annotated[bool, typer.Option('--json', help='Print one JSON array.')] = False,
 ) -> None:
-    """Validate a skill strictly by the Agent Skills standard. Warnings do not fail."""
-    diagnostics = validate_skill(path)
+    """Validate skills strictly by the Agent Skills standard. Warnings do not fail."""
+    diagnostics: list[SkillDiagnostic] = []
+    for path in paths:
+        found = validate_skill(path)
+        diagnostics += found
+        if not json:
+            for line in found or [f'{path}: no problems found.']:
+                typer.echo(escape_invisible(str(line)))
     if json:
         print_document(_diagnostic_documents(diagnostics))
-    else:
-        for diagnostic in diagnostics:
-            typer.echo(escape_invisible(str(diagnostic)))
-        if not diagnostics:
-            typer.echo(escape_invisible(f'{path}: no problems found.'))
     if any(diagnostic.severity == 'error' for diagnostic in diagnostics):
         raise typer.Exit(1)
 

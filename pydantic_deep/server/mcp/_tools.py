@@ -117,8 +117,11 @@ async def _base(access: Access, arguments: RunArguments) -> ServedVersion:
         return await access.version(arguments.from_version)
     await access.state.runs.check_capacity(access.caller.account)  # before an empty conversation is created
     agents = [name for name in access.state.agents if access.may_use(name)]
+    listed = ', '.join(agents) or 'none'
     if arguments.agent is None and len(agents) != 1:
-        raise ServerError('invalid', f'Name the `agent` of a new conversation. Agents: {", ".join(agents) or "none"}.')
+        raise ServerError('invalid', f'Name the `agent` of a new conversation. Agents: {listed}.')
+    if arguments.agent is not None and arguments.agent not in agents:
+        raise ServerError('not_found', f'No agent has the name {arguments.agent!r}. Agents: {listed}.')
     return await access.create_conversation(arguments.agent or agents[0])
 
 

@@ -48,6 +48,9 @@ _HAS_OPEN_HEAD: Final = (
 _IS_READY: Final = f"q.state <> 'ended' AND (q.cancelled_at IS NOT NULL OR {_IS_FIRST} AND {_HAS_OPEN_HEAD})"
 """A cancelled run waits for nothing: its worker only ends it."""
 
+_IS_CANCELLED: Final = "q.state <> 'ended' AND q.cancelled_at IS NOT NULL"
+"""Whether a run that has not ended is to be cancelled."""
+
 
 def _record(row: Row) -> QueuedRunRecord:
     return QueuedRunRecord._make(decoded(row, _KINDS))
@@ -168,13 +171,15 @@ def workers() -> Operation[list[str]]:
     return [str(row[0]) for row in rows]
 
 
-def ready(agent_names: Sequence[str], dead: Sequence[str], limit: int) -> Operation[list[QueuedRunRecord]]:
-    """Read the runs that can begin or resume now and that nobody or a dead worker has claimed, those with the highest
-    priority first, then the oldest.
+def ready(
+    agent_names: Sequence[str], dead: Sequence[str], limit: int, *, only_cancelled: bool = False
+) -> Operation[list[QueuedRunRecord]]:
+    """Read the runs, or the cancelled ones, that can begin or resume now and that nobody or a dead worker has claimed,
+    those with the highest priority first, then the oldest.
     """
     names, dead_marks = marks(len(agent_names), 2) or 'NULL', marks(len(dead), 2 + len(agent_names)) or 'NULL'
     sql = (
-        f'{_SELECT} WHERE {_IS_READY} AND q.agent_name IN ({names})'
+        f'{_SELECT} WHERE {_IS_CANCELLED if only_cancelled else _IS_READY} AND q.agent_name IN ({names})'
         f' AND (q.worker IS NULL OR q.worker IN ({dead_marks})) ORDER BY q.priority DESC, q.number LIMIT ?1'
     )
     rows = yield Statement(sql, (limit, *agent_names, *dead))

@@ -51,6 +51,10 @@ class ExternalTools(AbstractCapability[Any]):
 class _WithExternalTools(WrapperToolset[Any]):
     external: ExternalToolset[Any]
 
+    def apply(self, visitor: Callable[[AbstractToolset[Any]], None]) -> None:
+        super().apply(visitor)
+        self.external.apply(visitor)
+
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         own, external = await super().get_tools(ctx), await self.external.get_tools(ctx)
         _refuse_taken(own.keys() & external.keys())

@@ -211,3 +211,11 @@ a/Bad/SKILL.md: warning: The description does not say when to use the skill. Beg
     def test_validate_without_problems_prints_a_message(self, run: Run, work: Path) -> None:
         write(work / 'a', 'good')
         assert run('validate', 'a/good').stdout == 'a/good: no problems found.\n'
+
+    def test_validate_accepts_several_skills(self, run: Run, work: Path) -> None:
+        write(work / 'a', 'good')
+        result = run('validate', 'a/good', 'a/none')
+        assert result.exit_code == 1
+        assert result.stdout.startswith('a/good: no problems found.\na/none/SKILL.md: error: ')
+        documents = json.loads(run('validate', 'a/good', 'a/none', '--json').stdout)
+        assert [document['path'] for document in documents] == ['a/none/SKILL.md']

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from typer.testing import Result
 
 from pydantic_deep.cli.turn import _agent_start
 from pydantic_deep.testing import ScriptedModel
+from tests.mcp.conftest import SERVER
 
 Invoke = Callable[..., Result]
 
@@ -63,6 +65,15 @@ def test_server_that_is_not_running_is_named(invoke: Invoke, work: Path, command
     [line] = [line for line in result.stderr.splitlines() if 'is not running' in line]
     assert line.startswith('The MCP server sh\\u202eop is not running: ')
     assert 'MCP server' not in result.stdout
+
+
+def test_server_with_an_invalid_list_of_tools_is_named(invoke: Invoke, work: Path) -> None:
+    """It has started, and is used no more than one that cannot start."""
+    server = {'command': sys.executable, 'args': [str(SERVER)], 'env': {'CALLS': str(work / 'calls'), 'INVALID': '1'}}
+    config = work / 'servers.json'
+    config.write_text(json.dumps({'mcpServers': {'shop': server}}))
+    result = invoke('run', 'Go', '--mcp-config', str(config), model=ScriptedModel('Done.'))
+    assert 'The MCP server shop is not running: `tools`: Input should be a valid list' in result.stderr
 
 
 def test_skill_that_cannot_be_loaded_is_named(invoke: Invoke, work: Path) -> None:

@@ -140,6 +140,7 @@ async def test_resume_refuses_a_version_of_another_program(invoke: Invoke, work:
     async with open_store(url) as store:
         agent = create_deep_agent(ScriptedModel(WRITE), name='house', interrupt_on={'write_file': True})
         version = await (await VersionedAgent(agent, store).create(backend=LocalBackend(work))).advance('Go')
+        (approval,) = await store.approvals(version_id=version.id)
 
     from anyio.to_thread import run_sync
 
@@ -150,6 +151,8 @@ async def test_resume_refuses_a_version_of_another_program(invoke: Invoke, work:
     )
     replay = await run_sync(lambda: invoke('replay', version.id, '--store', url, model=ScriptedModel()))
     assert replay.exit_code == 2
+    answered = await run_sync(lambda: invoke('approvals', 'answer', approval.id, '--approve', '--store', url))
+    assert answered.stdout.endswith('Only that program can continue it.\n')
 
 
 def test_media_in_a_prompt_is_shown_as_a_placeholder() -> None:

@@ -124,6 +124,13 @@ def test_paused_turn_is_resumed_only_with_the_agent_that_is_named_again(invoke: 
     assert (done.exit_code, done.stdout, (work / 'a.txt').read_text()) == (0, 'Billed.\n', 'x'), done.stderr
 
 
+def test_last_answer_suggests_to_resume_with_the_agent(invoke: Invoke) -> None:
+    invoke('run', 'Bill', '--agent', 'firm:asking', '--approvals', 'pause')
+    [pending] = json.loads(invoke('approvals', 'list', '--json').stdout)
+    answered = invoke('approvals', 'answer', pending['id'], '--approve')
+    assert answered.stdout.endswith(' --agent firm:asking\n')
+
+
 def test_turn_of_the_command_line_is_not_resumed_with_another_agent(invoke: Invoke) -> None:
     from pydantic_deep.testing import call
 

@@ -79,6 +79,9 @@ async def test_run_without_an_agent_names_the_agents(client: Client, connect: Co
     )
     async with connect(agents=['writer']) as limited:
         assert (await start(limited, 'Hi'))['agent'] == 'writer'
+        assert error_of(await limited.call_tool('run', {'prompt': 'Hi', 'agent': 'asker'})) == snapshot(
+            "No agent has the name 'asker'. Agents: writer."
+        )
 
 
 @pytest.mark.parametrize('names_conversation', [True, False])

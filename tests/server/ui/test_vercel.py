@@ -331,6 +331,18 @@ async def test_nested_subagent_call_sends_its_result(serve: Serve):
     assert details.id in [each.tool_call_id for each in of_type(chunks, 'tool-output-available')]
 
 
+async def test_prompt_while_an_approval_is_pending_is_a_conflict(ada: Client):
+    """The error names no route of our API, which clients of this protocol do not use."""
+    details = await pause(ada, 'write Hello')
+    response = await ada.post('/vercel/careful', json=asked(said('And now?')))
+    assert response.status_code == 409
+    error = response.json()['error']
+    assert error['message'] == (
+        f'The version {error["version_id"]} has pending approvals: {details.id}. Answer them first, or start from an '
+        'earlier version.'
+    )
+
+
 async def test_approval_is_answered_once_and_only_by_its_owner(ada: Client, make_client: MakeClient):
     details = await pause(ada, 'write Hello')
     stranger, colleague = await make_client('run', 'approve', owner='bob'), await make_client('run')

@@ -20,6 +20,7 @@ from pydantic_deep.store.sqlite._threads import run_operation
     ('operation', 'index'),
     [
         (lambda: _queue.ready(['analyst'], ['dead'], 10), 'queued_run_ready'),
+        (lambda: _queue.ready(['analyst'], ['dead'], 10, only_cancelled=True), 'queued_run_ready'),
         (_queue.workers, 'queued_run_worker'),
         (lambda: _queue.cancelled('worker'), 'queued_run_worker'),
         (lambda: _queue.beat('worker', 1), 'queued_run_worker'),
