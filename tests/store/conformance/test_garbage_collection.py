@@ -43,7 +43,7 @@ class Forgetful(SqlStore):
 class Unbroken(SqlStore):
     """Deletes the whole line of a version."""
 
-    async def delete(self, id: str) -> None:
+    async def delete(self, id: str, *, exclusive: bool = False) -> None:
         if not await self.delete_line(id):
             raise VersionNotFoundError(id)
 
