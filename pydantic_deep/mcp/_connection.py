@@ -231,9 +231,9 @@ class Connection:
         """
         return await self._using(lambda toolset: toolset.read_resource(uri))
 
-    def not_made(self) -> ToolFailed:
-        """Return the failure of a call while the server is not running."""
-        return ToolFailed(f'The MCP server {self.name!r} is not running. The call was not made.')
+    def not_made(self, reason: str = 'is not running') -> ToolFailed:
+        """Return the failure of a call that the server did not get."""
+        return ToolFailed(f'The MCP server {self.name!r} {reason}. The call was not made.')
 
     async def _run(self, call: OpenCall, work: Callable[[MCPToolset[Any]], Awaitable[T]]) -> T:
         """Make a call, and keep the connection until it has ended."""

@@ -37,12 +37,14 @@ class McpTool(ToolsetTool[Any]):
     remote_name: str
     """Its name at the server."""
     remote: ToolsetTool[Any] | None
-    """Its definition; `None` if it is unknown because the server is not running."""
+    """Its definition; `None` if the server is not running, or no longer has the tool."""
 
     async def call(self, args: dict[str, Any], ctx: RunContext[Any], paused: PausedCall | None) -> Any:
         """Make a call, as `Connection.call_tool`."""
-        if self.remote is None:
+        if self.remote is None and self.connection.is_missing:
             raise self.connection.not_made()
+        if self.remote is None:
+            raise self.connection.not_made(f'no longer has the tool {self.tool_def.name!r}')
         return await self.connection.call_tool(self.remote_name, args, ctx, self.remote, paused)
 
 
@@ -126,7 +128,8 @@ class McpToolset(LateToolset):
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """Return the tools of all servers, and the tool for their resources.
 
-        When a run resumes, its pending calls need no search, and fail if their server is not running.
+        When a run resumes, its pending calls need no search, and fail if their server is not running or no longer has
+        the tool.
         """
         tools: dict[str, ToolsetTool[Any]] = {}
         servers = [connection.name for connection in self._connections]
@@ -143,12 +146,11 @@ class McpToolset(LateToolset):
         pending = _pending_names(ctx.messages)
         unknown = pending - tools.keys() - reserved - _names_of_external_tools(ctx)
         for connection in self._connections:
-            if connection.is_missing:
-                tools |= {
-                    name: self._define_missing(name, connection)
-                    for name in unknown - tools.keys()
-                    if name.startswith(tool_prefix(connection.name))
-                }
+            tools |= {
+                name: self._define_missing(name, connection)
+                for name in unknown - tools.keys()
+                if name.startswith(tool_prefix(connection.name))
+            }
         if sum(size_of(tool.tool_def) for tool in tools.values()) > self._direct_chars:
             tools = {
                 name: tool if name in pending else replace(tool, tool_def=replace(tool.tool_def, defer_loading=True))
@@ -195,10 +197,11 @@ class McpToolset(LateToolset):
         )
 
     def _define_missing(self, name: str, connection: Connection) -> McpTool:
-        """Return a tool for the pending calls of a server that is not running. No request has its definition."""
+        """Return a tool for pending calls that cannot be made. No request has its definition."""
+        kind = 'unapproved' if connection.is_missing else 'function'  # whether a person may decide once it runs
         return McpTool(
             toolset=self,
-            tool_def=ToolDefinition(name=name, kind='unapproved', metadata={'effect': 'external'}, toolset_id=self.id),
+            tool_def=ToolDefinition(name=name, kind=kind, metadata={'effect': 'external'}, toolset_id=self.id),
             max_retries=0,
             args_validator=_ANY,
             connection=connection,

@@ -70,6 +70,7 @@ class RunQueue:
         Raises:
             QueueLimitError: A maximum is reached.
             VersionBusyError: The run is `exclusive`, and another one is active.
+            VersionNotFoundError: The run is `exclusive`, and its version does not exist any more.
             ValueError: The queue has a run of this id.
         """
         check_texts((run.agent_name, run.account, run.key_id, run.options))

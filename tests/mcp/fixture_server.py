@@ -1,7 +1,7 @@
 """An MCP server for tests, without the SDK, which takes seconds to import: `python fixture_server.py [NUMBER_OF_TOOLS]`.
 
 It writes its calls to the file `$CALLS`. With `$NO_RESOURCES`, it has no resources, with `$NO_TEMPLATES` no templates. With `$INVALID`,
-its list of tools is invalid. Once `$GONE` is a file, it does not start. The protocol is version 2025-11-25, with one JSON-RPC message a line.
+its list of tools is invalid; it is without the tool `$WITHOUT`. Once `$GONE` is a file, it does not start. The protocol is version 2025-11-25, with one JSON-RPC message a line.
 """
 
 from __future__ import annotations
@@ -142,7 +142,8 @@ def answer(method: str, params: Mapping[str, Any]) -> dict[str, Any] | None:
             info = {'name': 'fixture', 'version': '1'}
             return {'protocolVersion': '2025-11-25', 'capabilities': capabilities, 'serverInfo': info}
         case 'tools/list':
-            return {'tools': tools() if 'INVALID' not in os.environ else 'none'}
+            listed = [tool for tool in tools() if tool['name'] != os.environ.get('WITHOUT')]
+            return {'tools': listed if 'INVALID' not in os.environ else 'none'}
         case 'tools/call':
             return call(params['name'], params.get('arguments') or {})
         case 'resources/list':

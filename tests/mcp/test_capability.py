@@ -112,27 +112,37 @@ async def test_approved_call_runs(make_server: MakeServer, calls: Calls) -> None
     assert (done.output, calls(), results(model)) == ('done', ['order tea'], [('order: tea', 'success')])
 
 
-@pytest.mark.parametrize('is_gone', [False, True], ids=['more tools', 'not running'])
+@pytest.mark.parametrize(
+    ('env', 'failure'),
+    [
+        ({}, None),
+        ({'GONE': ''}, 'is not running'),
+        ({'WITHOUT': 'order'}, "no longer has the tool 'shop_order'"),
+    ],
+    ids=['more tools', 'not running', 'without the tool'],
+)
 async def test_approved_call_in_another_process_runs_unless_its_server_does_not(
-    tmp_path: Path, make_server: MakeServer, calls: Calls, is_gone: bool
+    tmp_path: Path, make_server: MakeServer, calls: Calls, env: dict[str, str], failure: str | None
 ) -> None:
-    """An approved call needs no search if its server has more tools by then, and fails if the server cannot start."""
+    """An approved call needs no search if its server has more tools by then. It fails if the server cannot start or no
+    longer has the tool.
+    """
     model = ScriptedModel([call('shop_order', item='tea'), call('shop_add', a=1, b=2)], 'done')
     paused = await create_deep_agent(
         model, capabilities=[McpServers(servers={'shop': make_server()})], interrupt_on={}
     ).run('go', deps=DeepAgentDeps())
     (pending,) = pending_approvals(paused.output)
     (tmp_path / 'gone').touch()
-    env = {'GONE': str(tmp_path / 'gone')} if is_gone else {}
+    env = env | ({'GONE': str(tmp_path / 'gone')} if 'GONE' in env else {})
     servers = McpServers(servers={'other': make_server(), 'shop': make_server(200, **env)})
     done = await create_deep_agent(model, capabilities=[servers], interrupt_on={}).run(
         deps=DeepAgentDeps(),
         message_history=paused.all_messages(),
         deferred_tool_results=answer_approvals(paused.output, {pending.id: Approve()}),
     )
-    failed = ("The MCP server 'shop' is not running. The call was not made.", 'failed')
-    assert (done.output, calls()) == ('done', ['add 1 2'] if is_gone else ['add 1 2', 'order tea'])
-    assert set(results(model)) == {('3', 'success'), failed if is_gone else ('order: tea', 'success')}
+    failed = (f"The MCP server 'shop' {failure}. The call was not made.", 'failed')
+    assert (done.output, calls()) == ('done', ['add 1 2'] if failure else ['add 1 2', 'order tea'])
+    assert set(results(model)) == {('3', 'success'), failed if failure else ('order: tea', 'success')}
     assert 'shop_order' not in model.requests[-1].tool_names
 
 

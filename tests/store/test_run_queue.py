@@ -23,6 +23,7 @@ from pydantic_deep.store import (
     RunTakenOverError,
     SqlStore,
     VersionBusyError,
+    VersionNotFoundError,
     new_id,
     now,
 )
@@ -280,7 +281,8 @@ async def test_exclusive_run_from_a_version_is_refused_while_another_is_active(
 ) -> None:
     """Of runs that are added at the same time, the first one is accepted. Runs from other versions do not matter."""
     dialogue = Dialogue(store)
-    conversation, base_id = dialogue.id, (await dialogue.begin()).id
+    root = await dialogue.begin()
+    conversation, base_id, later_id = dialogue.id, root.id, (await dialogue.add(root)).id
     runs = [queued(conversation, base_id=base_id) for _ in range(6)]
     refused: list[VersionBusyError] = []
 
@@ -296,11 +298,13 @@ async def test_exclusive_run_from_a_version_is_refused_while_another_is_active(
     (first,) = await store.queue.list()
     assert [error.run_id for error in refused] == [first.run_id] * 5
 
-    await store.queue.add(queued(conversation, base_id=new_id()), exclusive=True)
+    await store.queue.add(queued(conversation, base_id=later_id), exclusive=True)
     await store.queue.add(queued(conversation), exclusive=True)
     await store.queue.add(queued(conversation, base_id=base_id))
     with pytest.raises(ValueError, match='is queued already'):
-        await store.queue.add(first._replace(base_id=new_id()), exclusive=True)
+        await store.queue.add(first._replace(base_id=(await dialogue.add(root)).id), exclusive=True)
+    with pytest.raises(VersionNotFoundError):
+        await store.queue.add(queued(conversation, base_id=new_id()), exclusive=True)
 
 
 async def test_run_whose_last_attempt_has_ended_is_not_active(store: SqlStore) -> None:

@@ -9,7 +9,7 @@ from struct import Struct
 from typing import Final, Literal, cast
 
 from pydantic_deep.store.engine import Operation, Row, Statement, Value, for_update
-from pydantic_deep.store.errors import VersionBusyError
+from pydantic_deep.store.errors import VersionBusyError, VersionNotFoundError
 from pydantic_deep.store.records import LoggedEntries, QueuedRunRecord, QueueState, RunProgress
 from pydantic_deep.store.sql import _keys
 from pydantic_deep.store.sql._statements import (
@@ -70,7 +70,9 @@ def add(
     exclusive one also locks its version before it looks for other runs from it, as runs without a queue do.
     """
     if exclusive and run.base_id is not None:
-        yield Statement(f'SELECT 1 FROM version WHERE id = ?1{for_update()}', (_keys.pack_id(run.base_id),))
+        sql = f'SELECT 1 FROM version WHERE id = ?1{for_update()}'
+        if not (yield Statement(sql, (_keys.pack_id(run.base_id),))):
+            raise VersionNotFoundError(run.base_id)
     if max_active is not None or max_of_key is not None:  # so are all runs with limits, so that the counts are exact
         yield Statement(f"SELECT value FROM meta WHERE key = 'format'{for_update()}")
     else:
