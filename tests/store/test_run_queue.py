@@ -305,6 +305,10 @@ async def test_exclusive_run_from_a_version_is_refused_while_another_is_active(
         await store.queue.add(first._replace(base_id=(await dialogue.add(root)).id), exclusive=True)
     with pytest.raises(VersionNotFoundError):
         await store.queue.add(queued(conversation, base_id=new_id()), exclusive=True)
+    running = sample_run(conversation, base_id=(await dialogue.add(root)).id)
+    await store.commit(Commit(runs=[running]))
+    with pytest.raises(VersionBusyError, match=running.id):
+        await RunQueue(store.engine).add(queued(conversation, base_id=running.base_id), exclusive=True)
 
 
 async def test_run_whose_last_attempt_has_ended_is_not_active(store: SqlStore) -> None:

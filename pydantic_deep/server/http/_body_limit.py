@@ -77,9 +77,7 @@ class _RequestBody:
         self._send = send
 
     def too_large(self) -> ServerError:
-        mib = self.limit / 1024**2
-        limit = f'{mib:g} MiB' if mib >= 1 else f'{self.limit} bytes'
-        return ServerError('too_large', f'The body is larger than {limit}, the maximum for this path.')
+        return ServerError('too_large', f'The body is larger than {self.limit} bytes, the maximum for this path.')
 
     async def receive(self) -> Message:
         message = await self._receive()

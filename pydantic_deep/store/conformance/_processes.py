@@ -187,11 +187,11 @@ class ProcessRules(StoreRules):
         await asyncio.gather(*(begin(stores[n % 4]) for n in range(WRITERS)))
         assert refused == begun * (WRITERS - 1)
         later = await dialogue.add(base)
-        for run in (
-            sample_run(dialogue.id, base_id=later.id),
-            sample_run(dialogue.id, base_id=base.id, parent_run_id=begun[0]),
+        for others in (
+            Commit(runs=[sample_run(dialogue.id, base_id=later.id), sample_run(dialogue.id)], exclusive=True),
+            Commit(runs=[sample_run(dialogue.id, base_id=base.id, parent_run_id=begun[0])]),
         ):
-            await stores[0].commit(Commit(runs=[run], exclusive=run.base_id == later.id))
+            await stores[0].commit(others)
         await stores[0].commit(Commit(ends=[RunEnd(run_id=begun[0], state='failed')]))
         await begin(stores[1])
         assert len(begun) == 2
