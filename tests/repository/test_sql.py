@@ -10,7 +10,7 @@ from asyncio.subprocess import PIPE, create_subprocess_exec
 from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from pydantic import BaseModel
@@ -20,8 +20,10 @@ from pydantic_deep.repository import (
     RepositoryClosedError,
     RepositoryFormatError,
     RepositoryUnavailableError,
+    RowExistsError,
     SqlRepository,
     open_repository,
+    sql,
 )
 from pydantic_deep.repository.conformance import OpenRepository, RepositorySuite
 from pydantic_deep.store import StoreFormatError, new_id, open_store
@@ -116,6 +118,28 @@ async def test_closed_engine_raises_repository_closed() -> None:
     await engine.aclose()
     with pytest.raises(RepositoryClosedError, match='database'):
         await people.count()
+
+
+async def test_update_reads_a_row_that_another_process_creates_after_its_first_read(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row that does not exist cannot be locked."""
+    apply, seen = sql._apply, list[Person | None]()  # pyright: ignore[reportPrivateUsage] - the real race is rare
+
+    def create_first(table: Any, steps: Any) -> Any:
+        yield from apply(table, steps)
+        if len(seen) == 1:
+            raise RowExistsError('Person', 'a')
+
+    def change(row: Person | None) -> Person:
+        seen.append(row)
+        return Person(id='a', name=f'change {len(seen)}')
+
+    monkeypatch.setattr(sql, '_apply', create_first)
+    async with open_repository(url, Person) as rows:
+        await rows.update('a', change)
+        assert await rows.get('a') == Person(id='a', name='change 2')
+    assert seen == [None, Person(id='a', name='change 1')]
 
 
 async def test_dropped_table_raises_unavailable(path: Path, url: str) -> None:

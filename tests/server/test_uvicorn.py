@@ -231,7 +231,8 @@ async def test_open_streams_end_when_the_server_stops(
         assert end in ends[path][1], path
         assert 'event: end' not in ends[path][1], path
     assert {run.state for run in await store.queue.list()} == {'queued'}
-    assert caplog.records == []
+    # OpenTelemetry warns if an earlier test of this process has replaced its provider.
+    assert [record for record in caplog.records if not record.name.startswith('opentelemetry.')] == []
 
 
 async def test_next_signal_cancels_the_rest_of_the_requests(
