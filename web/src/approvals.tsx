@@ -256,7 +256,8 @@ function EditForm({ approval, answer, close }: FormProps & { approval: Approval 
   useEffect(() => {
     getExactly<Approval>(`approvals/${approval.id}`).then(({ args }) => setFields(fieldsOf(args)), (error: unknown) => { fail(error); close(); });
   }, []);
-  useEffect(() => {
+  // Before the next paint, because a key can be pressed as soon as the fields are seen.
+  useLayoutEffect(() => {
     if (fields === null) return;
     for (const field of form.current!.querySelectorAll('textarea')) growing(field);
     form.current!.querySelector<HTMLElement>('[name]')?.focus();
