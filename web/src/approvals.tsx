@@ -1,6 +1,6 @@
 // Pending calls, and those that are approved without asking. A card shows the complete `view` of an approval, and an answer carries the digest of the displayed view.
 
-import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
+import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 
 import { growing } from './composer';
 import { DiffView } from './diff';
@@ -17,7 +17,7 @@ import type { Approval, Args, Argument, Escaped, Preview, QuestionField, Repeat,
 export function Inbox() {
   const wanted = route.value.view === 'inbox' ? route.value.approval : null;
   const hasCards = cards.value.length > 0;
-  useEffect(() => {
+  useLayoutEffect(() => {
     const all = cardElements();
     const card = wanted === null ? all[0] : all.find((each) => each.dataset['approval'] === wanted); // a key is never for another call
     if (card && !document.activeElement?.closest('.card')) focusCard(card);
@@ -37,7 +37,7 @@ export function Inbox() {
 function Wanted({ id }: { id: string }) {
   const [found, setFound] = useState<Approval | null>(null);
   const [isGone, setGone] = useState(false);
-  useEffect(() => {
+  useLayoutEffect(() => {
     getExactly<Approval>(`approvals/${id}`).then(setFound, (error: unknown) => error instanceof Refused && [404, 422].includes(error.status) ? setGone(true) : fail(error));
   }, []);
   if (isGone) return <p class="warn" id="wanted">The call of this address does not exist any more.</p>;
@@ -48,7 +48,7 @@ function Wanted({ id }: { id: string }) {
 function Answered() {
   const [found, setFound] = useState<Approval[]>([]);
   const settled = cards.value.filter((card) => !isPending(card.approval)).length;
-  useEffect(() => { latestDecisions().then(setFound, fail); }, [settled]);
+  useLayoutEffect(() => { latestDecisions().then(setFound, fail); }, [settled]);
   const wanted = route.value.view === 'inbox' ? route.value.approval : null;
   const shown = found.filter(({ id }) => id !== wanted && !cards.value.some((card) => card.approval.id === id));
   if (shown.length === 0) return null;
@@ -253,7 +253,7 @@ function fieldsOf(args: Args): Field[] {
 function EditForm({ approval, answer, close }: FormProps & { approval: Approval }) {
   const form = useRef<HTMLFormElement>(null);
   const [fields, setFields] = useState<Field[] | null>(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
     getExactly<Approval>(`approvals/${approval.id}`).then(({ args }) => setFields(fieldsOf(args)), (error: unknown) => { fail(error); close(); });
   }, []);
   // Before the next paint, because a key can be pressed as soon as the fields are seen.

@@ -1,6 +1,6 @@
 // The composer: the prompt, its attachments, and the buttons that send and stop.
 
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 
 import { Icon } from './icons';
 import { enterKeys, isSending } from './preferences';
@@ -56,9 +56,9 @@ function Field({ id, placeholder }: { id: string; placeholder: string }) {
   const put = useRef('');
 
   const onInput = () => { setDraft(id, field.current!.value, files, kept.lost); growing(field.current!); };
-  useEffect(() => { growing(field.current!); if (matchMedia('(pointer: fine)').matches) field.current!.focus(); }, []);
-  useEffect(() => { if (files !== draftOf(id).files) setDraft(id, field.current!.value, files, kept.lost); }, [files]);
-  useEffect(() => {
+  useLayoutEffect(() => { growing(field.current!); if (matchMedia('(pointer: fine)').matches) field.current!.focus(); }, []);
+  useLayoutEffect(() => { if (files !== draftOf(id).files) setDraft(id, field.current!.value, files, kept.lost); }, [files]);
+  useLayoutEffect(() => {
     if (draft.value === null) return;
     const { text } = draft.value;
     const written = field.current!.value;
@@ -71,7 +71,7 @@ function Field({ id, placeholder }: { id: string; placeholder: string }) {
   }, [draft.value]);
 
   // Files may be dropped anywhere on the page.
-  useEffect(() => {
+  useLayoutEffect(() => {
     const onDrag = (event: DragEvent) => {
       if (!hasFiles(event) || (event.type === 'dragleave' && event.relatedTarget !== null)) return; // still on the page
       setOver(event.type === 'dragover');

@@ -2,7 +2,7 @@
 
 import { signal } from '@preact/signals';
 import type { ComponentChildren } from 'preact';
-import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
+import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 
 import { Icon } from './icons';
 import { Code, imageType } from './markdown';
@@ -76,7 +76,7 @@ function Contents({ version, path }: { version: string; path: string }) {
   const [blob, setBlob] = useState<Blob | null>(null);
   const [text, setText] = useState<string | null>(null);
   const type = imageType(path);
-  useEffect(() => {
+  useLayoutEffect(() => {
     let isShown = true;
     const load = async () => {
       const found = await getBlob(`versions/${version}/files${urlPath(path)}`);
@@ -94,7 +94,7 @@ function Contents({ version, path }: { version: string; path: string }) {
 function Picture({ blob }: { blob: Blob }) {
   const image = useRef<HTMLImageElement>(null);
   const [isBroken, setBroken] = useState(false);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const url = image.current!.src = URL.createObjectURL(blob);
     return () => URL.revokeObjectURL(url);
   }, [blob]);
@@ -103,7 +103,7 @@ function Picture({ blob }: { blob: Blob }) {
 
 export function Toast() {
   const shown = toast.value;
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!shown) return undefined;
     const timer = setTimeout(() => { if (toast.value === shown) toast.value = null; }, 12_000);
     return () => clearTimeout(timer);

@@ -1,7 +1,7 @@
 // The dialogue: its turns, the running one, and the calls that are pending in it.
 
 import { computed } from '@preact/signals';
-import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
+import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 
 import { ApprovalCard } from './approvals';
 import { growing } from './composer';
@@ -45,7 +45,7 @@ export function Dialogue() {
     && [...decisions.value.values()].some((approval) => approval.version_id === conversation.details.head);
 
   useLayoutEffect(() => { setShown(PAGE); isAtEnd.current = true; }, [id]);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (from === 0) return undefined;
     const observer = new IntersectionObserver((entries) => {
       if (!entries.at(-1)!.isIntersecting) return; // a busy page gets several entries at once, and the last one is true
@@ -189,7 +189,7 @@ function BranchPicker({ place }: { place: Place }) {
 
 function PromptForm({ text, base, close }: { text: string; base: string; close: () => void }) {
   const field = useRef<HTMLTextAreaElement>(null);
-  useLayoutEffect(() => { growing(field.current!); field.current!.focus(); }, []); // before a key can be pressed
+  useLayoutEffect(() => { growing(field.current!); field.current!.focus(); }, []);
   const submit = () => { const prompt = field.current!.value.trim(); if (prompt) { close(); void resend(prompt, base); } };
   const onKey = (event: KeyboardEvent) => {
     if (event.key === 'Escape' && !isComposing(event)) close();

@@ -1,7 +1,7 @@
 // Markdown as elements. The text is parsed into tokens, and tokens become elements: HTML in the text is shown as text.
 
 import type { ComponentChildren } from 'preact';
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import type { MarkedToken, Token, Tokens } from 'marked';
 
 import { type Parsed, parseBlocks } from './blocks';
@@ -106,7 +106,7 @@ function Image({ href, text, versionId }: { href: string; text: string; versionI
   const [url, setUrl] = useState<string | null>(null);
   const path = /^[a-z][a-z\d+.-]*:|^\/\//i.test(href) ? null : `/${decodeUrl(href).replace(/^\.?\//, '')}`;
   const type = path === null ? undefined : imageType(path);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!type || path === null || versionId === null) return undefined;
     let made: string | null = null;
     getBlob(`versions/${versionId}/files${urlPath(path)}`).then((blob) => setUrl(made = URL.createObjectURL(new Blob([blob], { type }))), () => {});
@@ -156,7 +156,7 @@ function useHighlighted(language: string, text: string): { pieces: Node[][]; res
   const [done, setDone] = useState({ text: '', pieces: [NONE] });
   const isFirst = useRef(true);
   const isBegin = text.startsWith(done.text);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!language || text.length >= 100_000 || done.text === text) return undefined;
     let isCurrent = true;
     const highlightTo = async (end: number) => {

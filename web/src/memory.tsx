@@ -1,6 +1,6 @@
 // What the chosen agent remembers: its files, who wrote them, and undo.
 
-import { useEffect, useState } from 'preact/hooks';
+import { useLayoutEffect, useState } from 'preact/hooks';
 
 import { close, dialog } from './dialogs';
 import { Icon } from './icons';
@@ -28,7 +28,7 @@ function File({ name, latest }: { name: string; latest: Revision }) {
   const [isOpen, setOpen] = useState(false);
   const path = pathOfFile(name, latest.file);
   const load = guarded(async () => { setRevisions((await get<{ items: Revision[] }>(path)).items); });
-  useEffect(() => { if (isOpen) void load(); }, [isOpen]);
+  useLayoutEffect(() => { if (isOpen) void load(); }, [isOpen]);
   const restore = guarded(async (number: number) => {
     await post(path, { number });
     await load();

@@ -200,6 +200,12 @@ function start(): void {
 
 document.addEventListener('keydown', onKey);
 document.addEventListener('click', (event) => { if (!(event.target as HTMLElement).closest('.card, dialog')) tidy(); });
+document.addEventListener('click', (event) => {
+  const link = (event.target as Element).closest('a[href^="#/"]');
+  if (link === null || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+  event.preventDefault();
+  go(link.getAttribute('href')!);
+});
 window.addEventListener('hashchange', () => { isListOpen.value = false; close(); if (location.hash.startsWith('#key=')) start(); else if (me.value !== null) void follow(); });
 // A file that misses the composer must not replace the page.
 for (const type of ['dragover', 'drop']) document.addEventListener(type, (event) => { if (hasFiles(event as DragEvent)) event.preventDefault(); });

@@ -1,7 +1,7 @@
 // The settings: colors, keys, notifications, and the account.
 
 import { signal } from '@preact/signals';
-import { useEffect, useState } from 'preact/hooks';
+import { useLayoutEffect, useState } from 'preact/hooks';
 
 import { dialog } from './dialogs';
 import { Icon } from './icons';
@@ -25,7 +25,7 @@ function Choices<T extends string>({ title, of, labels }: { title: string; of: P
 
 function Settings() {
   const [hasMemory, setMemory] = useState(false);
-  useEffect(() => { if (may('run') && agent.value) loadMemory(agent.value).then((found) => setMemory(found.has_memory), () => {}); }, []);
+  useLayoutEffect(() => { if (may('run') && agent.value) loadMemory(agent.value).then((found) => setMemory(found.has_memory), () => {}); }, []);
   const areOn = notifications.value.value === 'on';
   const toggle = async (event: Event) => {
     const field = event.currentTarget as HTMLInputElement;

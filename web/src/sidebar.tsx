@@ -1,6 +1,6 @@
 // The list of conversations.
 
-import { useEffect, useRef } from 'preact/hooks';
+import { useLayoutEffect, useRef } from 'preact/hooks';
 
 import { askLine, confirm, showKeys } from './dialogs';
 import { Icon } from './icons';
@@ -22,7 +22,7 @@ export function Sidebar({ close }: { close: () => void }) {
     clearTimeout(timer.current);
     void listConversations();
   };
-  useEffect(() => () => clearTimeout(timer.current), []);
+  useLayoutEffect(() => () => clearTimeout(timer.current), []);
   const current = route.value.view === 'chat' || route.value.view === 'versions' ? route.value.id : null;
   return <nav id="list" aria-label="Conversations">
     <a class="brand" href="#/" onClick={close}><img src="static/icon.svg" alt="" width={20} height={20} />pydantic-deep</a>

@@ -102,7 +102,12 @@ export function parseRoute(hash: string): Route {
   return { view: 'new' };
 }
 
-export const go = (address: string) => { location.hash = address; };
+/** Go to an address at once: the browser would tell the page later, and what a person types until then would be lost in the view before. */
+export function go(address: string): void {
+  if (address === location.hash) return;
+  history.pushState(null, '', address);
+  window.dispatchEvent(new HashChangeEvent('hashchange'));
+}
 
 /** Show what the address says. A link to a version or an approval does not say its conversation. */
 export const follow = guarded(async () => {
@@ -285,7 +290,7 @@ let prepared: Conversation | null = null;
 function showPrepared(): void {
   const made = prepared!;
   prepared = null;
-  conversations.value = [made, ...conversations.value];
+  conversations.value = [made, ...conversations.value.filter(({ id }) => id !== made.id)]; // a list loaded since may have it
   if (route.value.view !== 'new') return;
   history.pushState(null, '', `#/c/${made.id}`);
   batch(() => {

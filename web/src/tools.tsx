@@ -1,6 +1,6 @@
 // A tool call in one line that says what it does; opened, it shows the arguments and the result.
 
-import { useEffect, useState } from 'preact/hooks';
+import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 
 import { Icon, type IconName } from './icons';
 import { Code, Markdown } from './markdown';
@@ -58,10 +58,11 @@ const opened = new Set<string>();
 /** Whether something is open, by its id or its text. It remains open if a stored turn replaces the turn that has run. */
 function useOpened(key: string) {
   const [isOpen, setOpen] = useState(opened.has(key));
-  useEffect(() => {
-    if (!isOpen) return undefined;
-    opened.add(key);
-    return () => { opened.delete(key); };
+  const last = useRef(key);
+  useLayoutEffect(() => {
+    opened.delete(last.current); // a text that has grown since
+    last.current = key;
+    if (isOpen) opened.add(key);
   }, [isOpen, key]);
   return { isOpen, details: { open: isOpen, onToggle: (event: { currentTarget: HTMLDetailsElement }) => setOpen(event.currentTarget.open) } };
 }
@@ -99,7 +100,7 @@ const decisionOn = ({ id, name }: Call) => {
 /** Who approved a call. The approvals of earlier turns are loaded when the first call is opened. */
 function Decision({ call }: { call: Call }) {
   const answered = decisionOn(call);
-  useEffect(() => { if (!answered && open.value?.versions.some((version) => version.state === 'awaiting_approval')) void loadDecisions(); }, []);
+  useLayoutEffect(() => { if (!answered && open.value?.versions.some((version) => version.state === 'awaiting_approval')) void loadDecisions(); }, []);
   return answered ? <Outcome approval={answered} /> : null;
 }
 

@@ -1,7 +1,7 @@
 // The versions of a conversation as a graph, what each contains, and how two of them differ.
 
 import type { ComponentChildren } from 'preact';
-import { useEffect, useState } from 'preact/hooks';
+import { useLayoutEffect, useState } from 'preact/hooks';
 
 import { close, dialog, showFile } from './dialogs';
 import { FileDiffs } from './diff';
@@ -20,7 +20,7 @@ export function Versions() {
   const at = route.value;
   const [linked, setLinked] = useState<Version[]>([]); // those of the address that are not in the graph, such as steps
   const wanted = at.view !== 'versions' || open.value === null ? '' : [at.version, at.other].filter((id) => id && !open.value!.versions.some((version) => version.id === id)).join();
-  useEffect(() => { if (wanted) Promise.all(wanted.split(',').map((id) => get<Version>(`versions/${id}`))).then(setLinked, fail); }, [wanted]);
+  useLayoutEffect(() => { if (wanted) Promise.all(wanted.split(',').map((id) => get<Version>(`versions/${id}`))).then(setLinked, fail); }, [wanted]);
   if (at.view !== 'versions' || open.value === null) return null;
   const { versions, details } = open.value;
   const known = [...versions, ...linked];
@@ -81,7 +81,7 @@ function Details({ version }: { version: Version }) {
   const [loaded, setLoaded] = useState<Loaded | null>(null);
   const [tab, setTab] = useState<(typeof TABS)[number]>('Dialogue');
   const [isBranching, setBranching] = useState(false);
-  useEffect(() => {
+  useLayoutEffect(() => {
     Promise.all([
       get<VersionDetails>(`versions/${version.id}`), getExactly<{ messages: Message[] }>(`conversations/${version.conversation_id}/messages?version=${version.id}`),
       get<{ items: FileInfo[] }>(`versions/${version.id}/files`),
@@ -200,7 +200,7 @@ const optionText = (version: Version) => <Prose of={`${[...nameOf(version)].slic
 
 function Comparison({ before, after }: { before: Version; after: Version }) {
   const [found, setFound] = useState<Difference & { costs: string[] } | null>(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
     Promise.all([difference(before.id, after.id), ...[before, after].map(({ id }) => get<VersionDetails>(`versions/${id}`))] as const)
       .then(([made, ...details]) => setFound({ ...made, costs: details.map(({ requests }) => totalCost(requests)) }), fail);
   }, []);
@@ -249,7 +249,7 @@ function Conflicts({ other, conflicts }: { other: Version; conflicts: Conflict[]
   const [choices, setChoices] = useState<Choices>({});
   const [diff, setDiff] = useState<Difference | null>(null);
   const head = open.value!.details.head!;
-  useEffect(() => { difference(head, other.id).then(setDiff, fail); }, []);
+  useLayoutEffect(() => { difference(head, other.id).then(setDiff, fail); }, []);
   const submit = async (event: SubmitEvent) => {
     event.preventDefault();
     close();

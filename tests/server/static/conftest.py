@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import random
 import shutil
 import subprocess
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -32,6 +34,12 @@ expect.set_options(timeout=60_000)  # the default of five seconds can be too sho
 REPOSITORY = Path(__file__).parents[3]
 
 AXE = REPOSITORY / 'web/node_modules/axe-core/axe.min.js'
+
+SLOW_FRAMES = """
+const request = window.requestAnimationFrame.bind(window);
+window.requestAnimationFrame = (callback) => setTimeout(() => request(callback), 200);
+"""
+"""Delays the frames. With slow answers, it finds races: SLOW_PAGE=1 make test-slow ARGS=tests/server/static"""
 
 SIZES: list[dict[str, Any]] = [{}, {'width': 390, 'height': 780}]
 """Options of `open_page`: a desktop and a phone."""
@@ -160,6 +168,9 @@ async def open_page(browser: Browser, served: Served, url: str) -> AsyncGenerato
         scheme = 'dark' if dark else 'light'
         context = await browser.new_context(viewport={'width': width, 'height': height}, color_scheme=scheme)
         context.set_default_timeout(60_000)
+        if 'SLOW_PAGE' in os.environ:
+            await context.route('**/api/**', answer_slowly)
+            await context.add_init_script(SLOW_FRAMES)
         page = await context.new_page()
         problems: list[str] = []
         page.on('pageerror', lambda error: problems.append(str(error)))
@@ -174,6 +185,12 @@ async def open_page(browser: Browser, served: Served, url: str) -> AsyncGenerato
 
     yield open
     await close_pages(browser)  # before their server stops
+
+
+async def answer_slowly(route: Route) -> None:
+    """Let a request wait for up to half a second, so that later ones can overtake it."""
+    await anyio.sleep(random.choice([0, 0.15, 0.5]))
+    await route.continue_()
 
 
 def is_foreign(requested: str, url: str) -> bool:

@@ -187,7 +187,6 @@ async def test_deleted_conversation_leaves_other_pages(open_page: OpenPage, serv
     seen = await open_page()
     await seen.say('One', until='Hello.')
     await seen.page.click('#new')
-    await expect(seen.turns).to_have_count(0)  # otherwise the prompt is typed into the conversation before
     await seen.say('Two', until='Hello.')
     async with served.client(await served.key('run')) as client:
         for each in (await client.get('/api/conversations')).json()['items']:

@@ -289,3 +289,30 @@ async def test_run_that_no_worker_begins_says_so_until_one_does(
         await expect(seen.turns.last.locator('.answer > :last-child')).to_have_text('Yes.')
         await expect(working).to_have_count(0)
     assert seen.problems == []
+
+
+async def test_new_conversation_is_listed_once(open_page: OpenPage):
+    """A list that was loaded after the creation of a conversation and before its first prompt was accepted has it already."""
+    seen = await open_page()
+    held = Held()
+    await seen.page.route(TURNS, held)
+    await seen.send('one')
+    await held.arrived.wait()
+    async with seen.page.expect_response('**/api/conversations?*'):
+        await seen.page.evaluate("window.dispatchEvent(new Event('focus'))")
+    await expect(seen.page.locator('#conversations li')).to_have_count(1)
+    held.released.set()
+
+    await expect(seen.turns.last.locator('.markdown')).to_have_text('Yes.')
+    await expect(seen.page.locator('#conversations li')).to_have_count(1)
+
+
+async def test_next_view_is_there_before_the_next_key(open_page: OpenPage):
+    """A link is followed at once. The event of the browser for a changed address comes after keys that were pressed since."""
+    seen = await open_page()
+    await seen.say('one', until='Yes.')
+
+    is_shown = "async () => { document.getElementById('new').click(); await null; return document.querySelector('.welcome') !== null; }"
+    assert await seen.page.evaluate(is_shown)
+    await seen.page.go_back()
+    await expect(seen.turns.last.locator('.bubble')).to_have_text('one')
