@@ -97,7 +97,7 @@ export function ApprovalCard({ card, isInbox = false }: { card: Card; isInbox?: 
     if (counts !== undefined) setForm(null); // what was written remains after an error
     setBusy(false);
   };
-  const close = () => { setForm(null); root.current!.focus(); };
+  const close = () => { setForm(null); root.current?.focus(); };
   const shownForm = isBusy && !isOpen ? null : form;
   // The second click of a double click may be meant for what was there before.
   const click = (act: () => void) => (event: MouseEvent) => { if (event.detail < 2) act(); };

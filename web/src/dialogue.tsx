@@ -47,11 +47,12 @@ export function Dialogue() {
   useLayoutEffect(() => { setShown(PAGE); isAtEnd.current = true; }, [id]);
   useLayoutEffect(() => {
     if (from === 0) return undefined;
+    const box = scroller.current!;
     const observer = new IntersectionObserver((entries) => {
       if (!entries.at(-1)!.isIntersecting) return; // a busy page gets several entries at once, and the last one is true
-      heightBefore.current = scroller.current!.scrollHeight;
+      heightBefore.current = box.scrollHeight;
       setShown((now) => now + PAGE);
-    }, { root: scroller.current, rootMargin: '400px' });
+    }, { root: box, rootMargin: '400px' });
     observer.observe(top.current!);
     return () => observer.disconnect();
   }, [from]);
@@ -73,8 +74,7 @@ export function Dialogue() {
     return () => observer.disconnect();
   }, []);
   // Whoever reads upwards is not pulled down by new text.
-  const onScroll = () => {
-    const box = scroller.current!;
+  const onScroll = ({ currentTarget: box }: { currentTarget: HTMLElement }) => { // also after another view is shown
     const isNear = box.scrollHeight - box.scrollTop - box.clientHeight < 80;
     isAtEnd.current = isNear || (isAtEnd.current && box.scrollTop >= lastTop.current); // text that has just come pushes the end down
     lastTop.current = box.scrollTop;
