@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from pydantic_ai import InstructionPart, RunContext
-from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 from pydantic_ai.workspaces import (
@@ -26,6 +25,7 @@ from pydantic_ai.workspaces import (
     WorkspaceUnavailableError,
 )
 
+from pydantic_deep._capabilities.base import BaseCapability
 from pydantic_deep_backends import BackendProtocol, BackendRef, Command, SupportsCommands
 from pydantic_deep_backends.errors import BackendUnavailableError, CommandTimeoutError, ReadOnlyError
 
@@ -50,7 +50,7 @@ def as_workspace(backend: BackendProtocol) -> WorkspaceBackend:
 
 
 @dataclass(kw_only=True)
-class DepsWorkspace(AbstractCapability[DeepAgentDeps]):
+class DepsWorkspace(BaseCapability[DeepAgentDeps]):
     """Provides `deps.backend` as the workspace of a run, and new deps for a run without any.
 
     New deps last as long as the run, and reach its tools and toolsets. In your own hooks and instruction functions,

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from pydantic import ValidationError
 from pydantic_ai import RunContext, ToolDefinition
-from pydantic_ai.capabilities import AbstractCapability, RawToolArgs, ValidatedToolArgs
+from pydantic_ai.capabilities import RawToolArgs, ValidatedToolArgs
 from pydantic_ai.exceptions import (
     ApprovalRequired,
     CallDeferred,
@@ -25,6 +25,8 @@ from pydantic_ai.exceptions import (
 )
 from pydantic_ai.messages import ToolCallPart, ToolReturn, ToolReturnPart
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
+
+from pydantic_deep._capabilities.base import BaseCapability
 
 from ._messages.half_characters import repair_result
 from ._messages.iterators import drained
@@ -43,7 +45,7 @@ _MAX_LEAVES = 5
 
 
 @dataclass(kw_only=True)
-class ToolFailures(AbstractCapability[object]):
+class ToolFailures(BaseCapability[object]):
     """Converts exceptions of tools into failed results with the name of the exception and its message.
 
     When a tool has used up its retries, the last error also becomes a failed result, where pydantic-ai would end the

@@ -14,12 +14,12 @@ from itertools import takewhile
 from typing import Any, Final
 
 from pydantic_ai import RunContext
-from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import InstructionPart, ModelMessage, ModelRequest, ModelResponse, SystemPromptPart
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 
+from pydantic_deep._capabilities.base import BaseCapability
 from pydantic_deep._messages.headings import FILES_HEADING, PLAN_MODE_HEADING, PROJECT_HEADING
 from pydantic_deep._messages.notice import noticed
 
@@ -28,7 +28,7 @@ HEADINGS: Final = (PROJECT_HEADING, PLAN_MODE_HEADING, FILES_HEADING)
 
 
 @dataclass(kw_only=True)
-class SendsNotices(AbstractCapability[object]):
+class SendsNotices(BaseCapability[object]):
     """A capability that sends notices before a prompt. Those before the first one are sent after the instructions."""
 
     _model: NoticesAfterInstructions | None = field(default=None, init=False, repr=False, compare=False)

@@ -24,6 +24,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Tool
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 from pydantic_graph import End
 
+from pydantic_deep._capabilities.base import BaseCapability
 from pydantic_deep._messages.deferred_metadata import (
     DECISIONS,
     Answered,
@@ -54,7 +55,7 @@ _Answer: TypeAlias = StillPending | _Decided
 
 
 @dataclass(kw_only=True)
-class Approvals(AbstractCapability[object]):
+class Approvals(BaseCapability[object]):
     """Defer tool calls until a person decides on them.
 
     A run that needs a decision ends with `DeferredToolRequests`, which must be one of the agent's output types. List

@@ -6,10 +6,10 @@ from functools import cache
 from typing import Any
 
 from pydantic_ai import AgentToolset, FunctionToolset, RunContext, ToolDefinition
-from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import ToolCallPart
 
+from pydantic_deep._capabilities.base import BaseCapability
 from pydantic_deep._pause_check import check_can_pause
 from pydantic_deep._toolsets.tool_schema import ToolSchema
 from pydantic_deep.extensions import Preview
@@ -18,7 +18,7 @@ TOOL_NAME = 'ask_user'
 
 
 @dataclass(kw_only=True)
-class AskUser(AbstractCapability[object]):
+class AskUser(BaseCapability[object]):
     """Let the model ask the user a question, with choices if it likes.
 
     The run pauses with the question as a pending call. Answer it with `Respond('the answer')`, or decline with `Deny`;

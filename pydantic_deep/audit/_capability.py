@@ -29,6 +29,7 @@ from pydantic_ai.messages import ModelResponse, ToolCallPart
 from pydantic_ai.models import ModelRequestContext
 from typing_extensions import TypeIs
 
+from pydantic_deep._capabilities.base import BaseCapability
 from pydantic_deep._checks import check_member
 from pydantic_deep.errors import ValidationError
 from pydantic_deep.extensions import SupportsHistory, SupportsRecovery, find_capabilities
@@ -49,7 +50,7 @@ UNWRITTEN: str = 'pydantic_deep.audit.unwritten'
 
 
 @dataclass
-class Audit(AbstractCapability[object]):
+class Audit(BaseCapability[object]):
     """Write an `AuditRecord` of each run: `Agent(model, capabilities=[Audit(rows)])`.
 
     A record is written twice: with status `running` when the run starts, and in full when it ends, whether it succeeds,

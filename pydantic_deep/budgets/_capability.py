@@ -14,6 +14,7 @@ from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering, Val
 from pydantic_ai.messages import ModelMessage, ModelResponse, SystemPromptPart, ToolCallPart
 from pydantic_ai.usage import RunUsage
 
+from pydantic_deep._capabilities.base import BaseCapability
 from pydantic_deep._messages.summary_metadata import CarriedOver
 from pydantic_deep._requests.last_answer import LastAnswer
 from pydantic_deep.extensions import SupportsDelegationUsage, SupportsRecovery, find_capabilities
@@ -36,7 +37,7 @@ NO_TOOLS = 'The budget ends: no tool runs any more.'
 
 
 @dataclass(kw_only=True)
-class Budgets(AbstractCapability[object]):
+class Budgets(BaseCapability[object]):
     """Limits for runs and conversations: `Budgets(run=Budget(tokens=200_000), warn_at=0.8)`.
 
     When the fraction `warn_at` of a limit is used, the model is warned once. When the budget allows about one more

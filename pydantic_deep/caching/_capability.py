@@ -6,8 +6,10 @@ import logging
 from dataclasses import dataclass, field, replace
 
 from pydantic_ai import ModelRequestContext, RunContext
-from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
+from pydantic_ai.capabilities import CapabilityOrdering
 from pydantic_ai.messages import ModelResponse
+
+from pydantic_deep._capabilities.base import BaseCapability
 
 from ._events import PrefixBrokenEvent
 from ._prefix_comparison import Sent, find_break, instructions_of, sent_before
@@ -16,7 +18,7 @@ _LOGGER = logging.getLogger('pydantic_deep')
 
 
 @dataclass(kw_only=True)
-class CacheWatch(AbstractCapability[object]):
+class CacheWatch(BaseCapability[object]):
     """Report when a request does not start with the complete previous request, on any agent.
 
     Providers charge about a tenth of the price for input that they have cached, but only for a common prefix of

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic_ai.agent import AbstractAgent, AgentRun, CallToolsNode, ModelRequestNode, WrapperAgent
-from pydantic_ai.capabilities import AbstractCapability, AgentNode
+from pydantic_ai.capabilities import AgentNode
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.tools import RunContext
+
+from pydantic_deep._capabilities.base import BaseCapability
 
 from ._delta import Config, DepsT, OutputT
 
@@ -20,7 +22,7 @@ is the last of the history, or comes after it."""
 
 
 @dataclass
-class MessageTap(AbstractCapability[Any]):
+class MessageTap(BaseCapability[Any]):
     """Passes each complete message to a listener before it is used: a response before its calls run, and a request
     before it is sent.
     """

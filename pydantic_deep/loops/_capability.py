@@ -8,7 +8,6 @@ from typing import Any, cast
 
 from pydantic_ai import ModelRequestContext, ModelRetry, RunContext, ToolDefinition, ToolReturn
 from pydantic_ai.capabilities import (
-    AbstractCapability,
     CapabilityOrdering,
     ValidatedToolArgs,
     WrapToolExecuteHandler,
@@ -16,6 +15,7 @@ from pydantic_ai.capabilities import (
 from pydantic_ai.exceptions import ToolFailed, ToolFailedError, ToolRetryError
 from pydantic_ai.messages import ModelMessage, SystemPromptPart, ToolCallPart, ToolReturnPart, UserContent
 
+from pydantic_deep._capabilities.base import BaseCapability
 from pydantic_deep._checks import check_strings
 from pydantic_deep._requests.last_answer import LastAnswer
 
@@ -44,7 +44,7 @@ NO_TOOLS = 'The run ends: no tool runs any more.'
 
 
 @dataclass(kw_only=True)
-class LoopDetection(AbstractCapability[object]):
+class LoopDetection(BaseCapability[object]):
     """Ends runs that repeat a call with the same result, instead of using up their budget.
 
     When a call with the same arguments has the same result for the third time in a turn, and no call has had a new

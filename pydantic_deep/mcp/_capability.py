@@ -15,6 +15,7 @@ from pydantic_ai import RunContext
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.toolsets import AbstractToolset
 
+from pydantic_deep._capabilities.base import BaseCapability
 from pydantic_deep._checks import check_object, check_positive, check_strings
 from pydantic_deep._pause_check import check_can_pause
 
@@ -38,7 +39,7 @@ QUESTION_SECONDS: Final = 600.0
 
 
 @dataclass(kw_only=True)
-class McpServers(AbstractCapability[object]):
+class McpServers(BaseCapability[object]):
     """Gives the model the tools and resources of MCP servers: `McpServers.from_file('.mcp.json')`.
 
     The name of a tool is `SERVER_TOOL`, with a digest if another tool has or could have this name. A call needs approval

@@ -10,12 +10,12 @@ from typing import cast
 
 import anyio
 from pydantic_ai import RunContext
-from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import ModelRequestAttempt
 from pydantic_ai.models import Model
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.usage import RequestUsage
 
+from pydantic_deep._capabilities.base import BaseCapability
 from pydantic_deep._checks import check_functions, check_least, check_strings
 from pydantic_deep._requests.canned_stream import CannedModel
 from pydantic_deep.extensions import SupportsBilledAttempts, find_capabilities
@@ -27,7 +27,7 @@ from ._policy import FINISH_REASON_PROVIDERS, Policy
 
 
 @dataclass(kw_only=True)
-class Retries(AbstractCapability[object]):
+class Retries(BaseCapability[object]):
     """Retry transient model errors and incomplete responses, for every provider.
 
     These errors are transient: the provider was overloaded, unavailable, rate limited or had an internal error; the

@@ -14,6 +14,7 @@ from pydantic_ai.capabilities import AbstractCapability, ValidatedToolArgs
 from pydantic_ai.exceptions import ModelRetry, ToolFailed, UserError
 from pydantic_ai.messages import ModelMessage, ToolCallPart
 
+from pydantic_deep._capabilities.base import BaseCapability
 from pydantic_deep._checks import check_least
 from pydantic_deep._messages.deferred_metadata import Preview
 from pydantic_deep._messages.grants import Grant, commands_of, is_granted
@@ -56,7 +57,7 @@ class SkillNotFoundError(DeepAgentError, LookupError):
 
 
 @dataclass
-class Skills(AbstractCapability[object]):
+class Skills(BaseCapability[object]):
     """Skills that the model loads on demand: `Agent(model, capabilities=[Skills(['./skills'])])`.
 
     Directories are scanned once, in a thread, when the first run starts; create a new `Skills` to include later

@@ -12,6 +12,7 @@ from pydantic_ai.capabilities import AbstractCapability, AgentNode
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 
+from pydantic_deep._capabilities.base import BaseCapability
 from pydantic_deep._checks import check_flags, check_functions
 from pydantic_deep._messages.deferred_metadata import Preview
 
@@ -28,7 +29,7 @@ from .delegation._answer_freshness import check_answers, refuse_plain_approvals
 
 
 @dataclass
-class Subagents(AbstractCapability[object]):
+class Subagents(BaseCapability[object]):
     """Delegate work to agents with their own history: `Agent(model, capabilities=[Subagents([...])])`.
 
     The model gets one tool, `task`, and one line of instructions for each subagent. A child sees only its task and

@@ -12,11 +12,12 @@ from typing import Any, Literal, cast
 
 import anyio
 from pydantic_ai import AgentToolset, ModelRequestContext, RunContext
-from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
+from pydantic_ai.capabilities import CapabilityOrdering
 from pydantic_ai.messages import CompactionPart, ModelMessage, ModelRequest, ModelResponse, SystemPromptPart
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.usage import RequestUsage, RunUsage
 
+from pydantic_deep._capabilities.base import BaseCapability
 from pydantic_deep._checks import check_member
 from pydantic_deep._messages.summary_metadata import (
     SummaryMetadata,
@@ -72,7 +73,7 @@ Reason = Literal['fraction', 'tokens', 'messages', 'overflow']
 
 
 @dataclass(kw_only=True)
-class Summarization(AbstractCapability[object]):
+class Summarization(BaseCapability[object]):
     """Replaces the head of a history that has grown too long by a summary, permanently.
 
     The replaced messages are stored in the store of a `VersionedAgent`, otherwise in the metadata of the summary, which

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from pydantic_ai import AgentToolset, ModelRequestContext, RunContext
-from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import ModelMessage
 
+from pydantic_deep._capabilities.base import BaseCapability
 from pydantic_deep._messages.headings import TODOS_HEADING
 from pydantic_deep._messages.notice import Notice
 from pydantic_deep._messages.summary_metadata import CarriedOver
@@ -23,7 +23,7 @@ INSTRUCTIONS = 'Do work of one or two steps directly with the file tools. For mo
 
 
 @dataclass(kw_only=True)
-class Todos(AbstractCapability[object]):
+class Todos(BaseCapability[object]):
     """A todo list that the model replaces with the tool `write_todos`.
 
     If deps have an attribute `todos`, that list is used, and lives as long as the deps. Otherwise the list is read from

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
 from pydantic_ai import ModelRequestContext, RunContext, ToolDefinition, ToolReturn, UserError
-from pydantic_ai.capabilities import AbstractCapability, ValidatedToolArgs, WrapToolExecuteHandler
+from pydantic_ai.capabilities import ValidatedToolArgs, WrapToolExecuteHandler
 from pydantic_ai.exceptions import ToolFailedError, ToolRetryError
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
 
+from pydantic_deep._capabilities.base import BaseCapability
 from pydantic_deep._checks import check_strings
 from pydantic_deep._messages.summary_metadata import CarriedOver
 from pydantic_deep._pause_check import check_can_pause
@@ -36,7 +37,7 @@ HARMLESS_NATIVE_TOOLS: Final = frozenset(
 
 
 @dataclass(kw_only=True)
-class UntrustedContent(AbstractCapability[object]):
+class UntrustedContent(BaseCapability[object]):
     """Requires approval for calls with effects outside of the project, once the conversation has untrusted content.
 
     Whoever writes a text that a model reads may make the model obey it. From the first result with such a text, a person

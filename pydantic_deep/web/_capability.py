@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pydantic_ai import RunContext, Tool, ToolDefinition
-from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.toolsets import AbstractToolset
 
+from pydantic_deep._capabilities.base import BaseCapability
 from pydantic_deep._checks import check_flags, check_object, check_positive
 from pydantic_deep._pause_check import check_can_pause
 from pydantic_deep.extensions import Preview
@@ -24,7 +24,7 @@ MAX_CHARS: Final = 50_000
 
 
 @dataclass(kw_only=True)
-class Web(AbstractCapability[object]):
+class Web(BaseCapability[object]):
     """Lets the model search the web and read pages: `Web(allow=['python.org'])`.
 
     A person approves each page outside of `allow`. Pages in `deny` are refused, and left out of the results of searches.

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
 from pydantic_ai import RunContext
-from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
+from pydantic_ai.capabilities import CapabilityOrdering
 from pydantic_ai.usage import RunUsage
 
+from pydantic_deep._capabilities.base import BaseCapability
 from pydantic_deep.budgets import Budget, BudgetExceededError, Budgets, Measure
 from pydantic_deep.cli.render._budget_amounts import BudgetMeasure, BudgetUsage
 from pydantic_deep.streaming import BudgetEvent
@@ -17,7 +18,7 @@ _ZERO = Decimal(0)
 
 
 @dataclass(kw_only=True)
-class TurnBudget(AbstractCapability[object]):
+class TurnBudget(BaseCapability[object]):
     """Limits the runs of one turn together, in a process with one user. Call `start_turn` before each turn."""
 
     id: str | None = 'turn_budget'  # an agent may have budgets of its own

@@ -8,9 +8,10 @@ from typing import NoReturn
 
 from pydantic_ai import ModelRequestContext, RunContext
 from pydantic_ai.agent import AbstractAgent
-from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
+from pydantic_ai.capabilities import CapabilityOrdering
 from pydantic_ai.messages import CompactionPart, ModelMessage
 
+from pydantic_deep._capabilities.base import BaseCapability
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.summarization import Summarization
 from pydantic_deep.tokens import count_message, count_tokens_approximately
@@ -70,7 +71,7 @@ class _StoppedError(Exception):
 
 
 @dataclass(kw_only=True)
-class _CompactionRequest(AbstractCapability[object]):
+class _CompactionRequest(BaseCapability[object]):
     """Has a run summarize its history, and stops it before it sends a request.
 
     It is a `SupportsSummaryReplay` that reports an overflow and has no recorded summary.

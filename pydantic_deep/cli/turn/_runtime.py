@@ -17,6 +17,7 @@ from pydantic_ai.capabilities import AbstractCapability, on_event
 from pydantic_ai.models import Model
 
 from pydantic_deep._agent_imports import InvalidAgentsError
+from pydantic_deep._capabilities.base import BaseCapability
 from pydantic_deep.agent import create_deep_agent
 from pydantic_deep.approvals import ApprovalRule, InterruptOn
 from pydantic_deep.ask_user import AskUser
@@ -142,7 +143,7 @@ class Extras:
 
 
 @dataclass(kw_only=True)
-class RetryListener(AbstractCapability[object]):
+class RetryListener(BaseCapability[object]):
     """Forwards the retries of all runs, including those of subagents, in a process with one user."""
 
     id: str | None = 'retry-listener'

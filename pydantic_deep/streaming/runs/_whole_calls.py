@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pydantic_ai import ModelRequestContext, RunContext
-from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import IncompleteToolCall
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 from pydantic_core import from_json
 
+from pydantic_deep._capabilities.base import BaseCapability
+
 
 @dataclass(kw_only=True)
-class WholeCalls(AbstractCapability[object]):
+class WholeCalls(BaseCapability[object]):
     """Ends a run in which the model reached its token limit while writing a tool call.
 
     pydantic-ai treats the cut arguments as a mistake of the model and retries as often as the tool allows. Each retry

@@ -10,7 +10,6 @@ from pydantic import ValidationError
 from pydantic_ai import DeferredToolRequests, DeferredToolResults, ModelRequestContext, RunContext, ToolDefinition
 from pydantic_ai.agent import ModelRequestNode
 from pydantic_ai.capabilities import (
-    AbstractCapability,
     AgentNode,
     NodeResult,
     RawToolArgs,
@@ -24,6 +23,7 @@ from pydantic_ai.models import Model
 from pydantic_ai.run import AgentRunResult
 from pydantic_ai.usage import RequestUsage, RunUsage
 
+from pydantic_deep._capabilities.base import BaseCapability
 from pydantic_deep._messages.deferred_metadata import StillPending, parse_answer
 from pydantic_deep._requests.observed_model import ObservedModel
 
@@ -34,7 +34,7 @@ CHILD_RUN_ID = 'subagent_run'
 
 
 @dataclass(kw_only=True)
-class ChildRun(AbstractCapability[object]):
+class ChildRun(BaseCapability[object]):
     """The state of one run of a subagent. It is created for that run."""
 
     id: str | None = CHILD_RUN_ID

@@ -26,6 +26,7 @@ from pydantic_ai.models import Model, ModelRequestContext
 from pydantic_ai.settings import merge_model_settings
 from pydantic_ai.usage import UsageLimits
 
+from pydantic_deep._capabilities.base import BaseCapability
 from pydantic_deep._messages.notice import noticed
 from pydantic_deep._messages.usage_json import load_usage
 from pydantic_deep._requests.canonical_request import canonical_message
@@ -57,7 +58,7 @@ class _ReplayEndedError(Exception):
 
 
 @dataclass(kw_only=True)
-class _Replayer(AbstractCapability[object]):
+class _Replayer(BaseCapability[object]):
     """Answers requests and calls from the recording, and compares them with it."""
 
     id: str | None = 'recorder'
@@ -204,7 +205,7 @@ _CHILD: ContextVar[_Replayer] = ContextVar('pydantic_deep_child_replayer')
 
 
 @dataclass(kw_only=True)
-class _ChildReplayer(AbstractCapability[object]):
+class _ChildReplayer(BaseCapability[object]):
     """Stands for the replay of a subagent until its run starts."""
 
     id: str | None = 'recorder'

@@ -13,17 +13,17 @@ from typing import Any
 
 from pydantic import TypeAdapter
 from pydantic_ai import RunContext, ToolDefinition
-from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.toolsets import AbstractToolset, ExternalToolset, ToolsetTool, WrapperToolset
 
+from pydantic_deep._capabilities.base import BaseCapability
 from pydantic_deep._checks import check_list, check_name_list
 from pydantic_deep.errors import TurnOptionError
 from pydantic_deep.versions.errors import ValidationError
 
 
 @dataclass(kw_only=True)
-class ExternalTools(AbstractCapability[Any]):
+class ExternalTools(BaseCapability[Any]):
     """Adds external tools to a run. Subagents do not have them."""
 
     tools: Sequence[ToolDefinition]

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.capabilities import AbstractCapability
 
+from pydantic_deep._capabilities.base import BaseCapability
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.failures import ToolFailures
 from pydantic_deep.filesystem import Filesystem
@@ -22,7 +23,8 @@ def is_framework(capability: AbstractCapability[Any]) -> bool:
 
 def overrides(capability: AbstractCapability[Any], *names: str) -> bool:
     """Return whether a capability overrides any of these methods."""
-    return any(getattr(type(capability), name) is not getattr(AbstractCapability, name) for name in names)
+    bases = (AbstractCapability, BaseCapability)
+    return any(getattr(type(capability), name) not in [getattr(base, name) for base in bases] for name in names)
 
 
 def missing_failures(agent: AbstractAgent[Any, Any]) -> list[ToolFailures]:

@@ -16,7 +16,6 @@ from opentelemetry import trace
 from pydantic_ai import AgentRunResult, RunContext, ToolDefinition
 from pydantic_ai.agent import CallToolsNode, ModelRequestNode
 from pydantic_ai.capabilities import (
-    AbstractCapability,
     AgentNode,
     CapabilityOrdering,
     NodeResult,
@@ -33,6 +32,7 @@ from pydantic_ai.models import Model, ModelRequestContext
 from pydantic_ai.usage import RunUsage
 from pydantic_ai.workspaces import WorkspaceRef
 
+from pydantic_deep._capabilities.base import BaseCapability
 from pydantic_deep._messages.half_characters import repair
 from pydantic_deep._run_to_completion import run_to_completion
 from pydantic_deep._workflow_check import check_not_in_workflow
@@ -64,7 +64,7 @@ RECORDER_ID = 'recorder'
 
 
 @dataclass(kw_only=True)
-class Recorder(AbstractCapability[object]):
+class Recorder(BaseCapability[object]):
     """Commits each step of a run to a store.
 
     `VersionedAgent` adds one to each of its runs. Add one to your own agent or run to store its runs: each is then a

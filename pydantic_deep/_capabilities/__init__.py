@@ -1,0 +1,1 @@
+"""The base class of our capabilities. For this package only."""
