@@ -101,6 +101,7 @@ class RunMirrors:
             await self._update_all()
 
     async def _update_all(self) -> None:
+        waits = False  # an outage is one line of the log, not one per attempt
         while True:
             if not self._mirrors:
                 self._added = anyio.Event()
@@ -110,8 +111,11 @@ class RunMirrors:
                 progress = {item.run_id: item for item in await self.queue.progress(list(known))}
                 for run_id, mirror in known.items():
                     await self._update_or_drop(mirror, progress.get(run_id))
+                waits = False
             except StoreUnavailableError as error:
-                _LOGGER.warning('The server waits for its store: %s', error)
+                if not waits:
+                    _LOGGER.warning('The server waits for its store: %s', error)
+                waits = True
                 await anyio.sleep(RETRY_SECONDS)
             await anyio.sleep(POLL_SECONDS)
 

@@ -204,12 +204,16 @@ class RunPool:
                 tokens[run_id].cancel()
 
     async def _look_for_cancellations(self) -> None:
+        waits = False  # an outage is one line of the log, not one per attempt
         while True:
             await anyio.sleep(CANCEL_SECONDS)
             try:
                 await self.cancel_requested()
+                waits = False
             except StoreUnavailableError as error:
-                _LOGGER.warning('The server waits for its store: %s', error)
+                if not waits:
+                    _LOGGER.warning('The server waits for its store: %s', error)
+                waits = True
             except Exception:  # outermost boundary: a damaged row does not end the server
                 _LOGGER.exception('The server could not look for cancelled runs')
 

@@ -197,23 +197,25 @@ async def test_request_stays_in_the_store_if_the_process_does_not_end_the_run_in
 
 
 async def test_server_waits_for_a_store_that_cannot_be_asked_for_cancellations(
-    servers: Servers, monkeypatch: pytest.MonkeyPatch
+    servers: Servers, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Neither an outage nor another error ends the server; the next time, it reads the request."""
+    """Neither an outage, which is logged once, nor another error ends the server; the next time, it reads the request."""
     run = await servers.begin()
     queue = servers.served[0].state.runs.queue
     assert queue is not None
-    cancelled, failures = queue.cancelled, [StoreUnavailableError('The server restarts.'), ValueError('Damaged.')]
+    outage = [StoreUnavailableError('The server restarts.') for _ in range(3)]
+    cancelled, failures = queue.cancelled, [*outage, ValueError('Damaged.')]
 
-    async def fail_twice() -> list[str]:
+    async def fail() -> list[str]:
         if failures:
             raise failures.pop()
         return await cancelled()
 
-    monkeypatch.setattr(queue, 'cancelled', fail_twice)
+    monkeypatch.setattr(queue, 'cancelled', fail)
     answer = await servers.second.post(f'/api/runs/{run}/cancel')
 
     assert (answer.status_code, failures) == (200, [])
+    assert caplog.text.count('The server waits for its store: The server restarts.') == 1
 
 
 @pytest.mark.parametrize('intervals', [3600], indirect=True)  # the test asks, not the server

@@ -536,14 +536,14 @@ async def test_replaced_log_that_nobody_read_needs_no_reset() -> None:
 
 
 class _Queue:
-    """A queue that is unavailable once, and then knows no run."""
+    """A queue that is unavailable twice, and then knows no run."""
 
     def __init__(self) -> None:
         self.asked = 0
 
     async def progress(self, ids: list[str]) -> list[Any]:
         self.asked += 1
-        if self.asked == 1:
+        if self.asked <= 2:
             raise StoreUnavailableError('The server restarts.')
         return []
 
@@ -557,9 +557,9 @@ def _record(**values: Any) -> QueuedRunRecord:
 
 
 async def test_mirror_waits_for_an_unavailable_store_and_ends_with_stored_events(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A run that the queue does not know any more has its events from the store."""
+    """A run that the queue does not know any more has its events from the store. The outage is logged once."""
     monkeypatch.setattr(_mirrors, 'RETRY_SECONDS', 0)
     monkeypatch.setattr(_mirrors, 'POLL_SECONDS', 0)
     ended = anyio.Event()
@@ -579,6 +579,7 @@ async def test_mirror_waits_for_an_unavailable_store_and_ends_with_stored_events
         group.cancel_scope.cancel()
 
     assert (run.state, len(run.log), mirrors.runs) == ('complete', 2, [])
+    assert caplog.text.count('The server waits for its store') == 1
     run.log.discard()
 
 
@@ -630,7 +631,7 @@ async def test_mirror_waits_for_a_store_that_becomes_unavailable_while_it_copies
         return [StartEvent(id=run_id), EndEvent(status='complete')]
 
     queue = _Queue()
-    queue.asked = 1
+    queue.asked = 2
     mirrors = _mirrors.RunMirrors(cast('Any', queue), memory_bytes=1000, load_events=load)
     mirrors.on_end = lambda _: ended.set()
     run = mirrors.add(_record(state='ended'))
@@ -693,7 +694,7 @@ async def test_damaged_log_ends_its_mirror_only(monkeypatch: pytest.MonkeyPatch)
             both.set()
 
     queue = _Queue()
-    queue.asked = 1
+    queue.asked = 2
     mirrors = _mirrors.RunMirrors(cast('Any', queue), memory_bytes=1000, load_events=load)
     mirrors.on_end = end
     damaged, intact = mirrors.add(_record(state='ended')), mirrors.add(_record(state='ended'))
