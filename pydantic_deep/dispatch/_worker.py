@@ -15,6 +15,7 @@ from anyio.abc import TaskGroup, TaskStatus
 from pydantic_ai import CancellationToken
 
 from pydantic_deep._checks import check_functions, check_index, check_member, check_object, check_seconds, check_store
+from pydantic_deep._logs.outage_log import OutageLog
 from pydantic_deep._session_id import session_scope
 from pydantic_deep.store import (
     QueuedRunRecord,
@@ -30,7 +31,6 @@ from pydantic_deep.streaming import StreamEvent
 from pydantic_deep.versions import SupportsFilling, VersionedAgent, has_moved_on
 
 from ._log_writer import LogWriter
-from ._outage_log import OutageLog
 from ._protocol import Dispatcher
 from ._queued_turn import OpenBackend, QueuedTurn, describe_problem
 from ._stored_events import load_attempts

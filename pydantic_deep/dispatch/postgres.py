@@ -39,7 +39,8 @@ except ModuleNotFoundError as _error:
         name=_error.name,
     ) from _error
 
-from ._outage_log import OutageLog
+from pydantic_deep._logs.outage_log import OutageLog
+
 from ._protocol import DispatcherHealth, ExecuteRun
 from .errors import DispatcherUnavailableError
 

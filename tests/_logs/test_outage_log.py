@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pydantic_deep.dispatch import _outage_log
-from pydantic_deep.dispatch._outage_log import OutageLog
+from pydantic_deep._logs import outage_log
+from pydantic_deep._logs.outage_log import OutageLog
 
 pytestmark = pytest.mark.anyio
 
@@ -14,7 +14,7 @@ async def test_outage_is_logged_once_a_minute_and_so_is_its_end(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     now = 1.0
-    monkeypatch.setattr(_outage_log.anyio, 'current_time', lambda: now)
+    monkeypatch.setattr(outage_log.anyio, 'current_time', lambda: now)
     outage = OutageLog('The worker', 'store')
     outage.note_success()
     for now in (1.0, 2.0, 60.0, 61.0, 62.0):

@@ -1,0 +1,1 @@
+"""Log messages that several packages write. For this package only."""
