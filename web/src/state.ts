@@ -176,11 +176,12 @@ const PAGE = 30;
 export const listConversations = unattended(async (more = false) => {
   if (!may('run')) return;
   const wanted = search.value.trim();
+  const from = more ? cursor.value : null;
   const parameters = new URLSearchParams({ limit: String(PAGE) });
   if (wanted) parameters.set('search', wanted);
-  if (more && cursor.value) parameters.set('cursor', cursor.value);
+  if (from !== null) parameters.set('cursor', from);
   const page = await server.get<Page<Summary>>(`conversations?${parameters}`);
-  if (search.value.trim() !== wanted) return;
+  if (search.value.trim() !== wanted || (more && cursor.value !== from)) return; // the list is another one by now
   batch(() => {
     conversations.value = more ? [...conversations.value, ...page.items] : page.items;
     cursor.value = page.cursor;
@@ -243,15 +244,16 @@ export async function refresh(over: string | null = null): Promise<void> {
   if (details.state === 'awaiting_approval') await loadDecisions();
   const running = details.running[0];
   if (running !== undefined && running !== over) void watchRun(id, running, null);
-  void loadOlderVersions(id, history.cursor);
+  void loadOlderVersions(id, history);
 }
 
-/** Load the other pages of versions, which old turns and branches need. */
-async function loadOlderVersions(id: string, from: string | null): Promise<void> {
-  for (let next = from; next !== null;) {
+/** Load the other pages of versions, which old turns and branches need, until the conversation is loaded again or left. */
+async function loadOlderVersions(id: string, { items, cursor }: Page<Version>): Promise<void> {
+  for (let shown = items, next = cursor; next !== null;) {
     const page = await server.get<Page<Version>>(`conversations/${id}/versions?limit=200&cursor=${next}`).catch(() => ({ items: [], cursor: null }));
-    if (open.value?.details.id !== id) return;
-    open.value = { ...open.value, versions: [...open.value.versions, ...page.items] };
+    if (open.value?.versions !== shown) return;
+    shown = [...shown, ...page.items];
+    open.value = { ...open.value, versions: shown };
     next = page.cursor;
   }
 }

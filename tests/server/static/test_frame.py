@@ -161,6 +161,24 @@ async def test_conversations_are_searched_renamed_and_deleted(open_page: OpenPag
     assert seen.problems == []
 
 
+async def test_older_conversations_are_listed_once(open_page: OpenPage, served: Served):
+    """Whoever clicks twice gets them once."""
+    async with served.client(await served.key('run')) as client:
+        for number in range(40):
+            await client.post('/api/conversations', json={'agent': 'analyst', 'name': f'Talk {number}'})
+    seen = await open_page()
+    rows = seen.page.locator('#conversations li')
+    await expect(rows).to_have_count(30)
+    answered: list[object] = []
+    async with seen.page.expect_event(
+        'requestfinished', lambda request: answered.append(request) or len(answered) == 2
+    ):
+        await seen.page.evaluate("() => { for (const _ of '12') document.getElementById('more').click(); }")
+
+    await seen.page.evaluate('new Promise(requestAnimationFrame)')
+    await expect(rows).to_have_count(40)
+
+
 async def test_conversations_have_addresses(open_page: OpenPage):
     """The address of a conversation opens it; the buttons of the browser go back and forth; an unknown one, or
     one that is no address, shows nothing of a conversation."""

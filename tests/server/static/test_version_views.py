@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Route, expect
 from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo
 
@@ -345,3 +345,28 @@ async def test_changed_lines_and_choices_are_known_without_colors(open_page: Ope
         '.views :not([aria-current]), .version[aria-current=false], [role=tab][aria-selected=false]'
     )
     assert set(await others.evaluate_all('(all) => all.map((each) => getComputedStyle(each).outlineStyle)')) == {'none'}
+
+
+async def test_old_versions_are_listed_once(open_page: OpenPage, client: httpx.AsyncClient):
+    """Their pages are loaded one after the other, and the conversation may be loaded again in the meantime."""
+    path = (await client.post('/api/conversations', json={'agent': 'analyst'})).headers['location']
+    for prompt in 'abcd':
+        await client.post(f'{path}/turns', json={'prompt': prompt})
+    seen = await open_page()
+    held = Held()
+
+    async def two_on_a_page(route: Route) -> None:
+        if 'cursor=' in route.request.url:
+            held.arrived.set()
+            await held.released.wait()
+        await route.continue_(url=route.request.url.replace('limit=200', 'limit=2'))
+
+    await seen.page.route('**/versions?limit=200*', two_on_a_page)
+    await seen.page.evaluate(f"location.hash = '#/c/{path.rpartition('/')[2]}/versions'")
+    await held.arrived.wait()
+    await client.post(f'{path}/turns', json={'prompt': 'e'})
+    await seen.page.evaluate("window.dispatchEvent(new Event('focus'))")
+    await expect(seen.versions.first).to_have_text('e')
+    held.released.set()
+
+    await expect(seen.versions).to_have_text(['e', 'd', 'c', 'b', 'a', 'Beginning'])
