@@ -15,8 +15,8 @@ from pydantic_ai.tools import AgentDepsT
 class BaseCapability(AbstractCapability[AgentDepsT]):
     """A capability that adds no layer to a run, nor to its stream of events, unless it overrides the hook.
 
-    The hooks of pydantic-ai that only pass on what they get are a coroutine and two async generators per capability, which
-    last as long as the run and keep a copy of its context each. An agent has a dozen capabilities.
+    The hooks of `AbstractCapability` do nothing, but are coroutines and async generators that last as long as the run.
+    Each keeps a copy of the context, and an agent has a dozen capabilities.
     """
 
     def wrap_run(

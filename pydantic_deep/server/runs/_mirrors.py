@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import anyio
 
+from pydantic_deep._logs.outage_log import OutageLog
 from pydantic_deep.store import QueuedRunRecord, RunProgress, RunQueue, StoreUnavailableError
 from pydantic_deep.streaming import StreamEvent, decode_entry
 
@@ -101,7 +102,7 @@ class RunMirrors:
             await self._update_all()
 
     async def _update_all(self) -> None:
-        waits = False  # an outage is one line of the log, not one per attempt
+        outage = OutageLog('The server', 'store')
         while True:
             if not self._mirrors:
                 self._added = anyio.Event()
@@ -111,11 +112,9 @@ class RunMirrors:
                 progress = {item.run_id: item for item in await self.queue.progress(list(known))}
                 for run_id, mirror in known.items():
                     await self._update_or_drop(mirror, progress.get(run_id))
-                waits = False
+                outage.note_success()
             except StoreUnavailableError as error:
-                if not waits:
-                    _LOGGER.warning('The server waits for its store: %s', error)
-                waits = True
+                outage.note_failure(error)
                 await anyio.sleep(RETRY_SECONDS)
             await anyio.sleep(POLL_SECONDS)
 

@@ -17,6 +17,7 @@ import anyio
 from anyio.abc import TaskGroup
 from pydantic_ai import CancellationToken
 
+from pydantic_deep._logs.outage_log import OutageLog
 from pydantic_deep._session_id import session_scope
 from pydantic_deep.dispatch import Dispatcher, DispatcherUnavailableError, TurnEvent, emit_turn, submit
 from pydantic_deep.server._metrics import ServerMetrics
@@ -204,16 +205,14 @@ class RunPool:
                 tokens[run_id].cancel()
 
     async def _look_for_cancellations(self) -> None:
-        waits = False  # an outage is one line of the log, not one per attempt
+        outage = OutageLog('The server', 'store')
         while True:
             await anyio.sleep(CANCEL_SECONDS)
             try:
                 await self.cancel_requested()
-                waits = False
+                outage.note_success()
             except StoreUnavailableError as error:
-                if not waits:
-                    _LOGGER.warning('The server waits for its store: %s', error)
-                waits = True
+                outage.note_failure(error)
             except Exception:  # outermost boundary: a damaged row does not end the server
                 _LOGGER.exception('The server could not look for cancelled runs')
 
