@@ -116,6 +116,7 @@ class SqlStore(AsyncResource):
 
     def __init__(self, engine: Engine, *, clock: Callable[[], int] = now, blobs: BlobStore | None = None) -> None:
         self._engine = engine
+        self._bytes_type = engine.dialect.bytes_type if isinstance(engine, SupportsTables) else ''
         self._blobs = None if blobs is None else AssetBlobs(engine, blobs)
         self._clock = clock
         self._analytics: Analytics | None = None
@@ -188,7 +189,7 @@ class SqlStore(AsyncResource):
         check_page(limit=limit, offset=offset)
         _check_filter(filter)
         await self._check_counts('version', 'config', 'config_field')
-        versions = await self._engine.read(partial(_reads.versions, filter, limit, offset, before))
+        versions = await self._engine.read(partial(_reads.versions, filter, limit, offset, before, self._bytes_type))
         if not versions and filter.conversation_id is not None:
             await self._verify_table('conversation')
         return versions

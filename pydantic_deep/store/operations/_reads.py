@@ -101,8 +101,26 @@ version down.
 """
 
 
-def versions(filter: VersionFilter, limit: int, offset: int, before: int | None) -> Operation[list[VersionRecord]]:
-    """Read a page of versions, newest first."""
+_IN_CONVERSATION: Final = (
+    ', (SELECT COUNT(*) FROM version w JOIN conversation x ON x.number = w.conversation WHERE x.id = ?{id}),'
+    ' (SELECT CAST(SUM(t.total) AS BIGINT) FROM tally t JOIN conversation x ON t.parent ='
+    " CAST(CAST(x.number AS TEXT) AS {bytes}) WHERE t.name = 'version' AND x.id = ?{id}) FROM"
+)
+"""The numbers of versions that a conversation has, and that were written for it, as columns of a query."""
+
+
+def versions(
+    filter: VersionFilter, limit: int, offset: int, before: int | None, bytes_type: str
+) -> Operation[list[VersionRecord]]:
+    """Read a page of versions, newest first; those of a conversation in one statement.
+
+    Args:
+        filter: Which versions.
+        limit: How many at most.
+        offset: How many of the newest are omitted.
+        before: The number of a version, from which older ones are read.
+        bytes_type: The type of a column of bytes in the database; empty if it is unknown.
+    """
     configs, values = _configs(filter)
     where: list[str] = []
     if configs:
@@ -118,8 +136,15 @@ def versions(filter: VersionFilter, limit: int, offset: int, before: int | None)
         where.append(f'v.number < ?{len(values)}')
     values += [limit, offset]
     page = f' ORDER BY v.number DESC LIMIT ?{len(values) - 1} OFFSET ?{len(values)}'
-    yield from _check_versions(filter)
     sql = _SELECT + _all(where) + page
+    if bytes_type and filter.conversation_id is not None and filter.run_id is None:
+        columns = _IN_CONVERSATION.format(id=len(values) + 1, bytes=bytes_type)
+        values.append(_keys.pack_id(filter.conversation_id))
+        rows = yield Statement(sql.replace(' FROM', columns, 1), values)
+        if not rows or rows[0][-2] != rows[0][-1]:
+            yield from _check_versions(filter)
+        return [_rows.version_from(row[:-2]) for row in rows]
+    yield from _check_versions(filter)
     if offset or before is not None or filter != VersionFilter():
         rows = yield Statement(sql, values)
     else:

@@ -68,6 +68,7 @@ async def test_integrity_checks_need_no_extra_queries(store: SqlStore) -> None:
         store.runs(conversation_id=dialogue.id),
         store.branches(dialogue.id),
         store.versions(limit=2),
+        store.versions(VersionFilter(conversation_id=dialogue.id), limit=1),
         store.conversations(),
         store.version(version.id),
     ):
