@@ -296,12 +296,18 @@ class Worker:
                 *(run_id, self._store.url),
             )
             return
-        if known.state == 'ended' or run_id in self._active or self._stopping.is_set():
+        if known.state == 'ended' or self._stopping.is_set():
             return
         if known.agent_name not in self._agents:
             error = UnknownAgentError(run_id, known.agent_name, sorted(self._agents))
             await self._queue.explain(run_id, f'It needs a worker with the agent {known.agent_name!r}.')
             raise error
+        await self._claim_and_execute(known)
+
+    async def _claim_and_execute(self, known: QueuedRunRecord) -> None:
+        run_id = known.run_id
+        if run_id in self._active:
+            return
         self._active[run_id] = active = _Active(agent_name=known.agent_name)
         try:
             # A cancelled run is only ended, which waits for no other run.
@@ -414,7 +420,7 @@ class Worker:
         held -= {run.run_id for run in runs if run.cancelled_at is not None and self._is_cancelled_since(run.run_id)}
         free = limit if only_cancelled else max(0, self._free)
         for run in [run for run in runs if run.run_id not in held][:free]:
-            self._start(run.run_id, partial(self.execute, run.run_id))
+            self._start(run.run_id, partial(self._claim_and_execute, run))
 
     async def _look_for_orphans(self) -> None:
         """Continue runs of crashed processes that were not queued."""
