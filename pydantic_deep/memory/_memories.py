@@ -102,7 +102,7 @@ class Memories:
         wanted = latest.number - 1 if number is None else number
         try:
             return await self.files.restore(latest.path, wanted, metadata={'by': self.owner})
-        except RevisionNotFoundError:
+        except (RevisionNotFoundError, InvalidQuestionError):  # the number does not fit into 64 bits
             raise UnknownMemoryError(
                 f'The memory file {name!r} has no revision {wanted}. Use a number from 0 to {latest.number}.'
             ) from None

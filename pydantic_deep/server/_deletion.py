@@ -35,11 +35,22 @@ async def delete_conversation(state: ServerState, id: str) -> None:
         ServerError: A run of the conversation is running.
     """
     await refuse_if_running(state, id)
+    store, has_deleted = state.store, False
     try:
-        for conversation_id in [*await _conversations_below(state.store, id), id]:
-            await _delete_versions(state.store, VersionFilter(conversation_id=conversation_id), exclusive=True)
+        for conversation_id in [*await _conversations_below(store, id), id]:
+            wanted = VersionFilter(conversation_id=conversation_id)
+            while versions := await store.versions(wanted, limit=1):
+                await store.delete(versions[0].id, exclusive=True)  # also deletes the steps of its turn
+                has_deleted = True
     except VersionBusyError as error:  # a run has just begun
-        raise busy_error(error.run_id) from None
+        if not has_deleted:
+            raise busy_error(error.run_id) from None
+        raise ServerError(
+            'conflict',
+            f'The run {error.run_id} began during the deletion, which has deleted later versions already. Wait for its '
+            'end, or cancel it, and delete the conversation again.',
+            facts={'run_id': error.run_id},
+        ) from None
 
 
 @asynccontextmanager
@@ -76,12 +87,8 @@ async def delete_run(state: ServerState, run: StoredRun) -> None:
             except VersionConflictError:
                 raise ServerError('conflict', 'The conversation changed in the meantime. Delete it again.') from None
     for attempt_id in attempt_ids:
-        await _delete_versions(store, VersionFilter(run_id=attempt_id))
-
-
-async def _delete_versions(store: Store, wanted: VersionFilter, *, exclusive: bool = False) -> None:
-    while versions := await store.versions(wanted, limit=1):
-        await store.delete(versions[0].id, exclusive=exclusive)  # also deletes the steps of its turn
+        while versions := await store.versions(VersionFilter(run_id=attempt_id), limit=1):
+            await store.delete(versions[0].id)  # also deletes the steps of its turn
 
 
 async def _conversations_below(store: Store, id: str) -> list[str]:

@@ -160,6 +160,21 @@ def test_results_that_do_not_repeat_are_counted(invoke: Invoke, work: Path):
     assert result.stdout.endswith(' Replays do not compare 1 results, which differed at once.\n')
 
 
+def test_case_without_its_mcp_server_is_not_solved(invoke: Invoke, work: Path):
+    """An agent without the tools of the recorded turn says nothing about those with them."""
+    config = work / 'servers.json'
+    config.write_text(json.dumps({'mcpServers': {'sh\u202eop': {'command': 'false'}}}))
+    options = ('--mcp-config', str(config))
+    invoke('run', 'Hi', *options, model=ScriptedModel('Hi.'))
+    recorded = invoke('evals', 'record', 'HEAD', '--name', 'hi', *options, model=ScriptedModel())
+    assert recorded.exit_code == 0, recorded.stderr
+
+    run = invoke('evals', 'run', *options, model=ScriptedModel('Hi.'))
+    assert run.exit_code == 1
+    assert 'The MCP server sh\\u202eop is not running: ' in run.stdout
+    assert invoke('evals', 'run', '--replay', *options, model=ScriptedModel()).exit_code == 0
+
+
 def test_handwritten_case_runs_with_the_default_options(invoke: Invoke, work: Path):
     folder = work / 'evals/hello'
     folder.mkdir(parents=True)

@@ -168,3 +168,25 @@ async def test_conversation_in_which_a_turn_begins_is_not_deleted(
     versions = (await pair.first.get(f'{pair.path}/versions')).json()['items']
     assert versions[-1]['kind'] == 'root'
     gate.opened.set()
+
+
+async def test_deletion_that_a_turn_interrupts_says_what_it_has_deleted(
+    pair: Pair, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A turn began from an early version after later ones were deleted."""
+    root = (await pair.first.get(f'{pair.path}/versions')).json()['items'][-1]['id']
+    assert (await pair.first.patch(pair.path, json={'name': 'Later'})).status_code == 200
+    check = _deletion.refuse_if_running
+    runs: list[str] = []
+
+    async def begin(*arguments: Any) -> None:
+        await check(*arguments)
+        started = await pair.second.post(f'/api/versions/{root}/branch?wait=false', json={'prompt': 'Go'})
+        runs.append(started.json()['id'])
+
+    monkeypatch.setattr(_deletion, 'refuse_if_running', begin)
+    refused = await pair.first.delete(pair.path)
+    error = refused.json()['error']
+    assert (refused.status_code, error['run_id']) == (409, runs[0])
+    assert 'which has deleted later versions already' in error['message']
+    gate.opened.set()
