@@ -9,13 +9,13 @@ from fastapi import APIRouter, Depends, Query
 from pydantic_deep.approvals import InvalidDecisionError
 from pydantic_deep.server._run_start import start_run
 from pydantic_deep.server._state import OWNER
-from pydantic_deep.server.access._ownership import Access
+from pydantic_deep.server.access._ownership import Access, AuthorizedApproval
 from pydantic_deep.server.access._scopes import Require
 from pydantic_deep.server.http._errors import ServerError, describe_errors
 from pydantic_deep.server.http._json_route import JsonRoute
 from pydantic_deep.server.schemas._approvals import Answer, ApprovalPage, to_decision
 from pydantic_deep.server.schemas._fields import Name
-from pydantic_deep.store import ApprovalStatus, VersionFilter
+from pydantic_deep.store import ApprovalAnsweredError, ApprovalStatus, VersionFilter
 from pydantic_deep.versions import ApprovalInbox, TurnOptions
 from pydantic_deep.views import AnsweredApproval, StoredApproval
 
@@ -108,6 +108,20 @@ async def answer_approval(
         raise ServerError('invalid', str(error)) from None
     run_id = None
     if resume and not await access.state.store.approvals(status='pending', version_id=own.version.id, limit=1):
-        run_id = (await start_run(access, own.version, TurnOptions())).id
+        run_id = await _resume(access, own)
     (answered,) = await access.state.views.approvals([await access.state.store.approval(own.record.id)])
     return AnsweredApproval(approval=answered, run_id=run_id)
+
+
+async def _resume(access: Access, own: AuthorizedApproval) -> str | None:
+    """Resume the turn of an answered approval, and return its run. If the last two approvals are answered at the same
+    time, both requests return the same run.
+    """
+    try:
+        return (await start_run(access, own.version, TurnOptions())).id
+    except ApprovalAnsweredError:  # a run has used the answers
+        return (await access.state.store.approval(own.record.id)).resumed_by
+    except ServerError as error:
+        if 'run_id' not in error.facts:
+            raise
+        return str(error.facts['run_id'])

@@ -17,7 +17,10 @@ from pydantic_ai.toolsets import ExternalToolset
 from pydantic_deep import create_deep_agent
 from pydantic_deep.approvals import ApprovalRule
 from pydantic_deep.mcp import McpServer, McpServers
+from pydantic_deep.server.http._errors import ServerError
 from pydantic_deep.server.routes import _approvals
+from pydantic_deep.server.runs._pool import busy_error
+from pydantic_deep.server.runs._server_run import ServerRun
 from pydantic_deep.subagents import Subagent
 from pydantic_deep.testing import Answer, ScriptedModel, call
 from tests.server.conftest import Client, MakeClient, Serve, Served, frames_in, told
@@ -269,6 +272,45 @@ async def test_approvals_of_a_subagent_can_be_answered(ada: Client):
     answered = await ada.post(last, json=approve(run['approvals'][1]), params={'resume': 'true'})
     events = told(frames_in((await ada.get(f'/api/runs/{answered.json()["run_id"]}/events')).content))
     assert events[-1][1]['status'] == 'complete'
+
+
+async def test_last_answers_at_the_same_time_resume_the_turn_once(ada: Client, monkeypatch: pytest.MonkeyPatch):
+    """Both are stored, so neither request fails, whether the run of the other one is active or has ended."""
+    start = _approvals.start_run
+    path, run = await pause(ada)
+    first, last = run['approvals']
+    resumed: list[str] = []
+
+    async def refuse(*_: Any) -> None:
+        raise busy_error('run_of_the_other')
+
+    async def start_second(*arguments: Any) -> ServerRun:
+        resumed.append((await ada.post(f'{path}/resume', json={})).json()['id'])
+        return await start(*arguments)
+
+    await ada.post(f'/api/approvals/{first["id"]}', json=approve(first))
+    monkeypatch.setattr(_approvals, 'start_run', start_second)
+    answered = await ada.post(f'/api/approvals/{last["id"]}', json=approve(last), params={'resume': True})
+    assert (answered.status_code, answered.json()['run_id']) == (200, resumed[0])
+
+    monkeypatch.setattr(_approvals, 'start_run', refuse)
+    path, run = await pause(ada)
+    first, last = run['approvals']
+    await ada.post(f'/api/approvals/{first["id"]}', json=approve(first))
+    answered = await ada.post(f'/api/approvals/{last["id"]}', json=approve(last), params={'resume': True})
+    assert (answered.status_code, answered.json()['run_id']) == (200, 'run_of_the_other')
+
+
+async def test_answer_reports_that_its_run_is_refused(ada: Client, monkeypatch: pytest.MonkeyPatch):
+    async def refuse(*_: Any) -> None:
+        raise ServerError('unavailable', 'The server is stopping.')
+
+    monkeypatch.setattr(_approvals, 'start_run', refuse)
+    _, run = await pause(ada)
+    first, last = run['approvals']
+    await ada.post(f'/api/approvals/{first["id"]}', json=approve(first))
+    answered = await ada.post(f'/api/approvals/{last["id"]}', json=approve(last), params={'resume': True})
+    assert answered.status_code == 503
 
 
 async def test_answering_requires_the_approve_scope(ada: Client, make_client: MakeClient):
