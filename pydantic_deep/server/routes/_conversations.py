@@ -121,7 +121,7 @@ async def update(conversation: str, body: ConversationChange, access: Runner) ->
     head = await head_to_change(access, own)
     try:
         await own.agent.conversation(own.id, backend=head.backend).rename(body.name)
-    except VersionConflictError:
+    except (VersionConflictError, LookupError):  # another request has moved or deleted the head
         raise ServerError('conflict', 'The conversation changed in the meantime. Rename it again.') from None
     renamed = await access.conversation(conversation)
     return await load_conversation(access.state, renamed)

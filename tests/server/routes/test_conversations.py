@@ -6,6 +6,7 @@ import pytest
 
 from pydantic_deep import create_deep_agent
 from pydantic_deep.server._state import OWNER
+from pydantic_deep.server.access._ownership import Access, AuthorizedConversation, ServedVersion
 from pydantic_deep.server.routes import _conversations
 from pydantic_deep.store import SqlStore, VersionFilter
 from pydantic_deep.store.engine import Operation, Statement
@@ -393,3 +394,22 @@ async def test_conversation_can_be_renamed(make_client: MakeClient):
     assert (listed['name'], run['base_id']) == ('New', renamed.json()['head'])
     assert (await ada.get(f'/api/versions/{run["version_id"]}')).json()['name'] == 'New'
     assert [each['name'] for each in (await ada.get(f'{path}/uploads')).json()['items']] == ['a']
+
+
+async def test_conversation_that_is_deleted_meanwhile_is_not_renamed(
+    make_client: MakeClient, monkeypatch: pytest.MonkeyPatch
+):
+    """The answer was 500. A repetition finds no conversation."""
+    ada = await make_client('run')
+    path = (await ada.post('/api/conversations', json={'agent': 'analyst'})).headers['location']
+    check = _conversations.head_to_change
+
+    async def delete(access: Access, own: AuthorizedConversation) -> ServedVersion:
+        head = await check(access, own)
+        assert (await ada.delete(path)).status_code == 204
+        return head
+
+    monkeypatch.setattr(_conversations, 'head_to_change', delete)
+    renamed = [await ada.patch(path, json={'name': 'Trip'}) for _ in range(2)]
+    assert [each.status_code for each in renamed] == [409, 404]
+    assert (await ada.get('/api/conversations')).json()['items'] == []
