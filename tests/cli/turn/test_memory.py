@@ -91,9 +91,10 @@ def test_unknown_files_and_revisions_are_wrong_usage(invoke: Invoke) -> None:
     remember(invoke, TEA)
     unknown = invoke('memory', 'undo', 'tea.md')
     assert (unknown.exit_code, unknown.stderr) == (2, "There is no memory file 'tea.md'. Files: MEMORY.md.\n")
-    number = invoke('memory', 'undo', '--to', '9')
-    assert number.exit_code == 2
-    assert number.stderr == "The memory file 'MEMORY.md' has no revision 9. Use a number from 0 to 1.\n"
+    for wanted in (9, 2**70):
+        number = invoke('memory', 'undo', '--to', str(wanted))
+        assert number.exit_code == 2
+        assert number.stderr == f"The memory file 'MEMORY.md' has no revision {wanted}. Use a number from 0 to 1.\n"
 
 
 def test_chat_shows_and_undoes_the_memory(invoke: Invoke) -> None:
