@@ -29,28 +29,16 @@ _ALL = 1_000_000
 
 
 async def delete_conversation(state: ServerState, id: str) -> None:
-    """Delete all versions of a conversation, and the conversations of its subagents. A partial deletion can be repeated.
+    """Delete all versions of a conversation, and the conversations of its subagents.
 
     Raises:
         ServerError: A run of the conversation is running.
     """
     await refuse_if_running(state, id)
-    store, has_deleted = state.store, False
     try:
-        for conversation_id in [*await _conversations_below(store, id), id]:
-            wanted = VersionFilter(conversation_id=conversation_id)
-            while versions := await store.versions(wanted, limit=1):
-                await store.delete(versions[0].id, exclusive=True)  # also deletes the steps of its turn
-                has_deleted = True
+        await state.store.delete_conversations([*await _conversations_below(state.store, id), id])
     except VersionBusyError as error:  # a run has just begun
-        if not has_deleted:
-            raise busy_error(error.run_id) from None
-        raise ServerError(
-            'conflict',
-            f'The run {error.run_id} began during the deletion, which has deleted later versions already. Wait for its '
-            'end, or cancel it, and delete the conversation again.',
-            facts={'run_id': error.run_id},
-        ) from None
+        raise busy_error(error.run_id) from None
 
 
 @asynccontextmanager

@@ -50,7 +50,7 @@ from .operations._backup import Progress, no_progress
 from .operations._check import Damage, asset_damage, check_parts
 from .operations._commits import commit as commit_operation
 from .operations._contents import put_assets
-from .operations._deletions import delete, delete_line
+from .operations._deletions import delete, delete_conversations, delete_line
 from .operations._garbage_collection import collect_garbage
 from .operations._reads import StoredAsset
 from .records import (
@@ -498,6 +498,18 @@ class SqlStore(AsyncResource):
         """Delete one version; its children remain."""
         check_key('id', id)
         await self._write_unless_busy(lambda orphans: delete(id, orphans if exclusive else None))
+
+    async def delete_conversations(self, ids: Sequence[str]) -> None:
+        """Delete all versions of conversations in one transaction: all, or none if it raises.
+
+        Args:
+            ids: The conversations. Those that do not exist are ignored.
+
+        Raises:
+            VersionBusyError: A run of one of them is active.
+        """
+        check_name_list('ids', ids, check_key)
+        await self._write_unless_busy(partial(delete_conversations, ids))
 
     async def delete_line(self, head_id: str) -> int:
         """Delete a version and its ancestors, up to the first with other descendants, which remains."""

@@ -311,6 +311,32 @@ async def test_exclusive_run_from_a_version_is_refused_while_another_is_active(
         await RunQueue(store.engine).add(queued(conversation, base_id=running.base_id), exclusive=True)
 
 
+async def test_conversation_with_an_active_run_is_deleted_entirely_or_not(store: SqlStore, other: SqlStore) -> None:
+    """A run that starts from an early version preserves the later ones, too."""
+    dialogue, another = Dialogue(store), Dialogue(store)
+    root = await dialogue.begin()
+    await dialogue.add(await dialogue.add(root))
+    await another.begin()
+    ids = [another.id, dialogue.id]
+    run = queued(dialogue.id, base_id=root.id)
+    await other.queue.add(run, exclusive=True)
+    with pytest.raises(VersionBusyError, match=run.run_id):
+        await store.delete_conversations(ids)
+    assert await store.count() == 4
+
+    await other.queue.request_cancel(run.run_id)
+    running = sample_run(dialogue.id, base_id=root.id)
+    await other.commit(Commit(runs=[running]))
+    with pytest.raises(VersionBusyError, match=running.id):
+        await store.delete_conversations(ids)
+    assert await store.count() == 4
+
+    await other.commit(Commit(ends=[RunEnd(run_id=running.id, state='failed')]))
+    await store.delete_conversations(ids)
+    assert await store.count() == 0
+    assert await other.check() == []
+
+
 async def test_run_whose_last_attempt_has_ended_is_not_active(store: SqlStore) -> None:
     """The store has the end of a run before the queue has it. Another attempt may follow an interrupted one."""
     dialogue = Dialogue(store)

@@ -13,7 +13,7 @@ from typing import Final
 
 from pydantic_deep.store.engine import Operation, Statement, for_key_share, for_update
 from pydantic_deep.store.errors import VersionNotFoundError
-from pydantic_deep.store.sql import _rows
+from pydantic_deep.store.sql import _keys, _rows
 from pydantic_deep.store.sql._statements import id_from, integer, select_in
 from pydantic_deep.store.sql._tallies import cut_edges, remove
 
@@ -47,6 +47,29 @@ def delete_line(head_id: str) -> Operation[int]:
     for row in rows:
         yield from _remove_row(row)
     return count
+
+
+def delete_conversations(ids: Collection[str], orphans: Collection[str]) -> Operation[None]:
+    """Delete all versions of conversations, unless a run of one of them is active that is not among the orphans."""
+    for id in ids:
+        yield from _delete_conversation(id, orphans)
+
+
+def _delete_conversation(id: str, orphans: Collection[str]) -> Operation[None]:
+    key = (_keys.pack_id(id),)
+    versions = 'FROM version v JOIN conversation c ON c.number = v.conversation WHERE c.id = ?1'
+    lock = f'SELECT v.number {versions} ORDER BY v.number{for_update("v")}'
+    numbers, locked = None, [integer(row[0]) for row in (yield Statement(lock, key))]
+    while numbers != locked:  # a version may have been added until its parent was locked
+        numbers, locked = locked, [integer(row[0]) for row in (yield Statement(lock, key))]
+    yield from refuse_if_busy(id, None, orphans)
+    yield from remove('approval', f"status = 'pending' AND version_id IN (SELECT v.id {versions})", key)
+    head = f'SELECT {_rows.CONVERSATION}, number FROM conversation WHERE id = ?1 AND head_id IS NOT NULL{for_update()}'
+    for row in (yield Statement(head, key)):
+        yield from move_head(_rows.conversation_from(row[:-1]), integer(row[-1]), None)
+    yield from cut_edges(locked)
+    yield from remove('edge', f'child IN (SELECT v.number {versions})', key)
+    yield from remove('version', 'conversation = (SELECT c.number FROM conversation c WHERE c.id = ?1)', key)
 
 
 _IDS: Final = 'SELECT v.id, c.id FROM version v JOIN conversation c ON c.number = v.conversation WHERE v.number = ?1'

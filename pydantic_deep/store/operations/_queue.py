@@ -91,31 +91,35 @@ def add(
 
 
 def refuse_if_busy(
-    conversation_id: str, base_id: str, orphans: Collection[str], *, but: str | None = None
+    conversation_id: str, base_id: str | None, orphans: Collection[str], *, but: str | None = None
 ) -> Operation[None]:
     """Raise if a run that starts from a version is active. The caller has locked the version.
 
     Args:
         conversation_id: The conversation of the version.
-        base_id: The version.
+        base_id: The version; `None` for all versions of the conversation.
         orphans: Runs that are not active, although they are `running`. Those that the queue delivers again are active.
         but: The run that is about to be added or to begin.
 
     Raises:
         VersionBusyError: A run is queued, unless only the queue does not have its end yet, or it is `running`.
     """
+    from_base, values = '', [_keys.pack_id(conversation_id)]
+    if base_id is not None:
+        from_base = ' AND base_id = ?2'
+        values.append(_keys.pack_id(base_id))
     sql = (
         'WITH RECURSIVE attempt (queued_id, id, state) AS ('
         'SELECT q.run_id, r.id, r.state FROM queued_run q LEFT JOIN run r ON r.id = q.run_id'
-        " WHERE q.conversation_id = ?1 AND q.base_id = ?2 AND q.state <> 'ended'"
+        f" WHERE q.conversation_id = ?1{from_base.replace('base_id', 'q.base_id')} AND q.state <> 'ended'"
         ' UNION SELECT a.queued_id, r.id, r.state FROM attempt a JOIN run r ON r.attempt_of = a.id'
         ' WHERE r.conversation_id = ?1)'
         ' SELECT queued_id, 1 FROM attempt GROUP BY queued_id'
         " HAVING SUM(CASE WHEN state IN ('complete', 'failed', 'awaiting_approval') THEN 1 ELSE 0 END) = 0"
         ' UNION ALL SELECT id, 0 FROM run'
-        " WHERE conversation_id = ?1 AND base_id = ?2 AND state = 'running' AND parent_run_id IS NULL"
+        f" WHERE conversation_id = ?1{from_base} AND state = 'running' AND parent_run_id IS NULL"
     )
-    rows = yield Statement(sql, (_keys.pack_id(conversation_id), _keys.pack_id(base_id)))
+    rows = yield Statement(sql, values)
     for row in rows:
         id, is_queued = id_from(row[0]), row[1] == 1
         if id != but and (is_queued or id not in orphans):

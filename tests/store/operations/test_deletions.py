@@ -46,6 +46,23 @@ async def test_deleting_a_line_stops_where_another_turn_branched_off() -> None:
         assert [version.id for version in await other.lineage()] == [root.id, first.id, other.id]
 
 
+async def test_deleting_conversations_deletes_all_versions_and_leaves_no_garbage() -> None:
+    """Another conversation with the same messages remains."""
+    async with open_store('memory:') as store:
+        (root, first, second), (_, _, other) = await _two_turns(store), await _two_turns(store)
+        await first.advance('three')
+        await second.clone()
+        await store.delete_conversations([root.conversation_id, 'unknown'])
+        assert {version.conversation_id for version in await store.versions()} == {other.conversation_id}
+        deleted = await store.conversation(root.conversation_id)
+        assert deleted is not None
+        assert deleted.head_id is None
+        assert await store.check() == []
+        assert (await store.gc(0)).removed['conversation'] == 1
+        assert await store.check() == []
+        assert len(await other.messages()) == 8
+
+
 async def test_step_with_children_survives_the_deletion_of_its_turn() -> None:
     async with open_store('memory:') as store:
         _, first, _ = await _two_turns(store)
