@@ -10,12 +10,16 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from pydantic_ai.agent import AbstractAgent
+from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.models import Model, infer_model
 from pydantic_ai.providers import Provider, infer_provider_class
 
 from pydantic_deep._agent_imports import AnyAgent
 from pydantic_deep.approvals import Decision, Deny, PendingApproval
+from pydantic_deep.audit import redact
+from pydantic_deep.mcp import McpServers
 from pydantic_deep.store import VersionFilter, open_store
 from pydantic_deep.versions import AgentVersion, Replay, TurnOptions, VersionedAgent
 from pydantic_deep_backends import BackendProtocol, StateBackend, digest_of
@@ -52,10 +56,14 @@ def run_case(
         make_deps: Creates the deps of each run; by default as `VersionedAgent` does.
         make_backend: Creates the backend for a temporary directory, such as `SandboxBackend` for an agent that runs
             commands. By default, the files are in memory, and no commands run.
+
+    Raises:
+        CaseError: Raised by the task: an MCP server of the agent is not running.
     """
 
     async def run(case: TurnCase) -> TurnResult:
-        async with _opened(case, agent, make_deps) as versions:
+        async with _opened(case, agent, make_deps) as versions, versions.agent:
+            _refuse_missing_servers(versions.agent)
             base = await _base_of(case, versions)
             if make_backend is None:
                 return await _run(case, versions, base, model)
@@ -66,6 +74,17 @@ def run_case(
                 return await _run(case, versions, base, model)
 
     return run
+
+
+def _refuse_missing_servers(agent: AbstractAgent[Any, Any]) -> None:
+    """Raise if an MCP server of an agent is not running: models are not compared by answers without its tools."""
+    capabilities: list[AbstractCapability[Any]] = []
+    agent.root_capability.apply(capabilities.append)
+    servers = [each for each in capabilities if isinstance(each, McpServers)]
+    errors = [error for each in servers for error in each.errors.items()]
+    if errors:
+        sentences = [f'The MCP server {name} is not running: {error}' for name, error in errors]
+        raise CaseError(str(redact(' '.join(sentences))))
 
 
 async def _run(

@@ -23,7 +23,6 @@ from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.cli.render._score_table import render_scores
 from pydantic_deep.cli.render._terminal_text import escape_invisible
 from pydantic_deep.cli.terminal._deferred_warnings import deferred_warnings
-from pydantic_deep.cli.turn._agent_start import describe_missing_servers
 from pydantic_deep.cli.turn._conversation import ForeignVersionError, settings_of
 from pydantic_deep.cli.turn._models import UnusableModelError, choose_model, open_model
 from pydantic_deep.cli.turn._providers import PROVIDERS
@@ -314,20 +313,17 @@ async def _run_here(
     case: TurnCase, *, model: str | None, recorded: RecordedAgent, is_replay: bool, sandbox: bool
 ) -> TurnResult:
     """Run a case with the agent of the command line, as it was configured in the recorded turn."""
-    from pydantic_deep.evals import CaseError, replay_case, run_case
+    from pydantic_deep.evals import replay_case, run_case
 
     rows, settings = case.rows, _settings(case, model, recorded.environment)
     settings = settings.model_copy(update={'sandbox': sandbox or settings.sandbox})
     has_run = any(call.tool_name in GATED_TOOLS and call.status != 'deferred' for call in rows.calls) if rows else False
     approvals = ApprovalMode.allow if has_run and rows is not None and not rows.approvals else ApprovalMode.ask
     async with open_store('memory:') as store:  # a memory of the agent begins empty
-        runtime = await recorded.runtime(settings, approvals, store)
+        agent = (await recorded.runtime(settings, approvals, store)).agent
         if is_replay:
-            return await replay_case(runtime.agent)(case)
-        async with runtime.agent:
-            if missing := describe_missing_servers(runtime):
-                raise CaseError(' '.join(missing))
-            return await run_case(runtime.agent, make_backend=_make_sandbox if settings.sandbox else None)(case)
+            return await replay_case(agent)(case)
+        return await run_case(agent, make_backend=_make_sandbox if settings.sandbox else None)(case)
 
 
 def _settings(case: TurnCase, model: str | None, environment: Environment) -> Settings:

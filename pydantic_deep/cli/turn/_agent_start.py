@@ -47,18 +47,12 @@ async def describe_missing(runtime: AgentRuntime) -> list[str]:
 
     The agent is in use. Secrets are removed.
     """
-    sentences = describe_missing_servers(runtime)
+    errors = [error for each in mcp_servers_of(runtime) for error in each.errors.items()]
+    sentences = [f'The MCP server {name} is not running: {error}' for name, error in errors]
     with suppress(UserError):  # a directory is missing, with which no turn starts
         catalog = await runtime.skills.catalog()
-        problems = [str(problem) for problem in catalog.diagnostics if problem.severity == 'error']
-        sentences += [escape_invisible(str(redact(problem))) for problem in problems]
-    return sentences
-
-
-def describe_missing_servers(runtime: AgentRuntime) -> list[str]:
-    """Return a sentence for each MCP server that is not running, with the reason. The agent is in use."""
-    errors = [error for each in mcp_servers_of(runtime) for error in each.errors.items()]
-    return [escape_invisible(str(redact(f'The MCP server {name} is not running: {error}'))) for name, error in errors]
+        sentences += [str(problem) for problem in catalog.diagnostics if problem.severity == 'error']
+    return [escape_invisible(str(redact(sentence))) for sentence in sentences]
 
 
 def mcp_servers_of(runtime: AgentRuntime) -> list[McpServers]:

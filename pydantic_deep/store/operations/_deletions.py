@@ -59,15 +59,15 @@ def _delete_conversation(id: str, orphans: Collection[str]) -> Operation[None]:
     key = (_keys.pack_id(id),)
     versions = 'FROM version v JOIN conversation c ON c.number = v.conversation WHERE c.id = ?1'
     lock = f'SELECT v.number {versions} ORDER BY v.number{for_update("v")}'
-    numbers, locked = None, [integer(row[0]) for row in (yield Statement(lock, key))]
-    while numbers != locked:  # a version may have been added until its parent was locked
-        numbers, locked = locked, [integer(row[0]) for row in (yield Statement(lock, key))]
+    numbers: list[int] = []
+    while (locked := [integer(row[0]) for row in (yield Statement(lock, key))]) != numbers:
+        numbers = locked  # a version may have been added before its parent was locked
     yield from refuse_if_busy(id, None, orphans)
     yield from remove('approval', f"status = 'pending' AND version_id IN (SELECT v.id {versions})", key)
     head = f'SELECT {_rows.CONVERSATION}, number FROM conversation WHERE id = ?1 AND head_id IS NOT NULL{for_update()}'
     for row in (yield Statement(head, key)):
         yield from move_head(_rows.conversation_from(row[:-1]), integer(row[-1]), None)
-    yield from cut_edges(locked)
+    yield from cut_edges(numbers)
     yield from remove('edge', f'child IN (SELECT v.number {versions})', key)
     yield from remove('version', 'conversation = (SELECT c.number FROM conversation c WHERE c.id = ?1)', key)
 
