@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import socket
 import sys
@@ -61,7 +60,7 @@ async def serving(
             await started.wait()
             headers = {'authorization': f'Bearer {await create_api_key(store, name="x", scopes=["run"], owner="ada")}'}
             async with httpx.AsyncClient(base_url=urls[0], headers=headers, timeout=60) as client:
-                yield client, lambda number: os.kill(os.getpid(), number)
+                yield client, signal.raise_signal
 
 
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])

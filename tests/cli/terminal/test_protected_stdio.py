@@ -67,7 +67,7 @@ def test_input_ends_with_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
         assert incoming.readable()
         assert thread.submit(incoming.read, 7).result() == b'message'
         waiting = thread.submit(incoming.read, 7)
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
         assert waiting.result() == b''
         assert signal.getsignal(signal.SIGINT) is before
     with piped(monkeypatch), protected_stdio():

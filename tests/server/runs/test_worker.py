@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import socket
@@ -79,7 +78,7 @@ async def working(
             group.start_soon(work)
             await started.wait()
             yield running
-            os.kill(os.getpid(), number)
+            signal.raise_signal(number)
 
 
 async def queue(store: SqlStore) -> QueuedRunRecord:
