@@ -1,1 +1,1 @@
-"""The base class of our capabilities. For this package only."""
+"""The base class of our capabilities, and the time of a replay. For this package only."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import AsyncGenerator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from pydantic import AwareDatetime, BaseModel
 
+from pydantic_deep._capabilities.replay_time import current_replay_time
 from pydantic_deep.errors import DeepAgentError
-from pydantic_deep.repository import Create, Prefix, RowExistsError, SqlRepository, Upsert
+from pydantic_deep.repository import Create, Prefix, RowExistsError, SqlRepository, Upsert, Where
 from pydantic_deep.repository.sql import SupportsEngine
 from pydantic_deep.store import Store
 
@@ -116,10 +118,15 @@ class VersionedMemory:
         )
 
     async def read(self, path: str, *, max_chars: int) -> MemoryFile | None:
-        """Return a file; `None` if it does not exist. Called by `Memory`."""
+        """Return a file; `None` if it does not exist. Called by `Memory`.
+
+        A replay reads the file as it was when the recorded run began.
+        """
         from pydantic_ai_harness.memory import MemoryFile
 
-        latest = await self._latest(path)
+        latest, moment = await self._latest(path), current_replay_time()
+        if latest is not None and moment is not None:
+            latest = await self._revision_at(latest, moment)
         if latest is None or latest.is_deleted:
             return None
         return MemoryFile(
@@ -190,24 +197,59 @@ class VersionedMemory:
 
     async def current(self, prefix: str = '', *, limit: int) -> list[MemoryRevision]:
         """Return the latest revisions of existing files whose paths have this prefix, in the order of their paths."""
-        where = {'path': Prefix(prefix), 'is_latest': True, 'is_deleted': False}
+        where: Where = {'path': Prefix(prefix), 'is_latest': True, 'is_deleted': False}
+        return [revision async for revision in self._list(where, 'path', limit)]
+
+    async def at(self, moment: datetime, prefix: str = '', *, limit: int) -> list[MemoryRevision]:
+        """Return what `current` returned at a time.
+
+        Args:
+            moment: The time, with a time zone.
+            prefix: The beginning of the paths.
+            limit: Maximum number of files.
+        """
         found: list[MemoryRevision] = []
-        cursor: str | None = None
-        while len(found) < limit:
-            page = await self._rows.list(where, order_by='path', limit=min(limit - len(found), 1000), cursor=cursor)
-            found += page.items
-            cursor = page.cursor
-            if cursor is None:
-                break
+        async for latest in self._list({'path': Prefix(prefix), 'is_latest': True}, 'path'):
+            revision = await self._revision_at(latest, moment)
+            if revision is not None and not revision.is_deleted:
+                found.append(revision)
+                if len(found) == limit:
+                    break
         return found
 
     async def list_paths(self, prefix: str = '', *, limit: int) -> list[str]:
-        """Return the paths of existing files with this prefix, in order. Called by `Memory`."""
-        return [revision.path for revision in await self.current(prefix, limit=limit)]
+        """Return the paths of existing files with this prefix, in order. Called by `Memory`.
+
+        A replay lists the files that existed when the recorded run began.
+        """
+        moment = current_replay_time()
+        found = await (self.current(prefix, limit=limit) if moment is None else self.at(moment, prefix, limit=limit))
+        return [revision.path for revision in found]
 
     async def _latest(self, path: str) -> MemoryRevision | None:
         page = await self._rows.list({'path': path, 'is_latest': True}, limit=1)
         return page.items[0] if page.items else None
+
+    async def _list(self, where: Where, order_by: str, limit: float = math.inf) -> AsyncGenerator[MemoryRevision]:
+        """Yield the revisions that match, page by page, at most `limit`."""
+        cursor: str | None = None
+        while limit > 0:
+            page = await self._rows.list(where, order_by=order_by, limit=int(min(limit, 1000)), cursor=cursor)
+            for revision in page.items:
+                yield revision
+            limit -= len(page.items)
+            cursor = page.cursor
+            if cursor is None:
+                return
+
+    async def _revision_at(self, latest: MemoryRevision, moment: datetime) -> MemoryRevision | None:
+        """Return the revision of a file at a time; `None` if it had none yet."""
+        if latest.written_at <= moment:
+            return latest
+        async for revision in self._list({'path': latest.path}, '-number'):
+            if revision.written_at <= moment:
+                return revision
+        return None
 
     async def _mutate(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from datetime import UTC
+from datetime import UTC, datetime
 from pathlib import Path
 
 import anyio
@@ -214,9 +214,7 @@ async def test_agent_remembers_across_conversations_and_forgets_after_undo(store
 
     agent, _ = agent_of('ada', call('write_memory', content='Likes tea.'), 'Noted.')
     taught = await (await agent.create()).advance('I like tea.')
-    difference = (await taught.replay()).difference
-    assert difference is not None  # a replay reads the memory as it is now
-    assert difference.capabilities == ('Memory',)
+    assert (await taught.replay()).difference is None  # a replay reads the memory as it was
     [revision] = await memory.history('ada/main/MEMORY.md')
     assert revision.metadata['conversation'] == taught.conversation_id
 
@@ -228,3 +226,36 @@ async def test_agent_remembers_across_conversations_and_forgets_after_undo(store
     assert (await knows('ada'), await knows('ben')) == (True, False)
     await memory.restore('ada/main/MEMORY.md', 0, metadata={'author': 'ada'})
     assert not await knows('ada')
+
+
+async def test_replay_reads_the_memory_as_it_was(store: Store) -> None:
+    """Files that were changed, added or deleted since a turn are for its replay as they were when it began."""
+    memory = await VersionedMemory.open(store)
+
+    async def write(name: str, content: str, version: str | None = None) -> None:
+        await memory.write(f'ada/main/{name}', content, expected_version=version)
+
+    await write('MEMORY.md', 'Likes tea.')
+    await write('tea.md', 'Green.')
+    await write('gone.md', 'Gone.')
+    await memory.delete('ada/main/gone.md', expected_version='1')
+    model = ScriptedModel('Hi.')
+    capability = Memory[DeepAgentDeps](store=memory, namespace='ada')
+    agent = VersionedAgent(create_deep_agent(model, capabilities=[capability]), store)
+    version = await (await agent.create()).advance('Hello.')
+    assert ('Likes tea.' in str(model.requests[0].messages), 'gone.md' in str(model.requests[0].messages)) == (1, 0)
+    moment = datetime.now(UTC)
+
+    for number in range(1, 4):
+        await write('MEMORY.md', f'Likes coffee {number}.', str(number))
+    await memory.delete('ada/main/tea.md', expected_version='1')
+    await write('gone.md', 'Back.')
+    await write('new.md', 'New.')
+    assert (await version.replay()).difference is None
+    was = await memory.at(moment, 'ada/', limit=10)
+    assert [(each.path, each.content) for each in was] == [
+        ('ada/main/MEMORY.md', 'Likes tea.'),
+        ('ada/main/tea.md', 'Green.'),
+    ]
+    assert await memory.at(moment, limit=1) == was[:1]
+    assert await memory.list_paths('ada/', limit=10) == ['ada/main/MEMORY.md', 'ada/main/gone.md', 'ada/main/new.md']

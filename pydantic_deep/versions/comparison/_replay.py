@@ -27,6 +27,7 @@ from pydantic_ai.settings import merge_model_settings
 from pydantic_ai.usage import UsageLimits
 
 from pydantic_deep._capabilities.base import BaseCapability
+from pydantic_deep._capabilities.replay_time import replay_scope
 from pydantic_deep._messages.notice import noticed
 from pydantic_deep._messages.usage_json import load_usage
 from pydantic_deep._requests.canonical_request import canonical_message
@@ -194,7 +195,8 @@ class _Replayer(BaseCapability[object]):
         self.children.append(child)
         token = _CHILD.set(child)
         try:
-            with suppress(Exception):  # the requests are compared, and the recording has the result
+            # The requests are compared, and the recording has the result.
+            with suppress(Exception), replay_scope(turn.attempts[0].started_at):
                 await handler(args)
         finally:
             _CHILD.reset(token)
@@ -368,19 +370,20 @@ class _Turn:
         settings, model = load_settings(base.model_settings)
         options = load_options(self.attempts[-1])
         try:
-            return await session.agent.run(
-                self.prompt,
-                message_history=repair_messages(self.history) if self.prompt is not None else self.history,
-                deferred_tool_results=await _results(session, self.attempts),
-                conversation_id=base.conversation_id,
-                model=self.model or options.model or model,
-                model_settings=merge_model_settings(settings, options.settings),
-                instructions=load_instructions(base.model_settings) or None,
-                deps=deps,
-                usage=load_usage(base.usage),
-                usage_limits=UsageLimits(request_limit=None),
-                capabilities=[replayer, *missing_failures(session.agent)],
-            )
+            with replay_scope(self.attempts[0].started_at):
+                return await session.agent.run(
+                    self.prompt,
+                    message_history=repair_messages(self.history) if self.prompt is not None else self.history,
+                    deferred_tool_results=await _results(session, self.attempts),
+                    conversation_id=base.conversation_id,
+                    model=self.model or options.model or model,
+                    model_settings=merge_model_settings(settings, options.settings),
+                    instructions=load_instructions(base.model_settings) or None,
+                    deps=deps,
+                    usage=load_usage(base.usage),
+                    usage_limits=UsageLimits(request_limit=None),
+                    capabilities=[replayer, *missing_failures(session.agent)],
+                )
         except _ReplayEndedError:
             return None
 
