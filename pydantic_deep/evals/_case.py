@@ -5,6 +5,7 @@ refund/
   case.json        the prompt, the answers to approvals, the expected result, the evaluators
   files/           the files before the turn
   expected/        the files that the turn added or changed
+  memory/          what the agent remembered across conversations
   recording.json   the recorded turn, for an exact replay: generated, and optional
 ```
 """
@@ -34,6 +35,9 @@ from .errors import CaseFormatError, SecretsFoundError
 
 FORMAT_VERSION: Final = 1
 """The format version that `write_case` writes."""
+
+_ANY_OWNER: Final = 'person'
+"""The owner of the memory of a case that people wrote."""
 
 _REDACTED: Final = re.compile(r'\[redacted: ([^\[\]\n]{1,80})\]')
 
@@ -103,6 +107,7 @@ class CaseFile(_Strict):
     version: str | None = None
     prompt: JsonValue
     answers: list[AskedCall] = Field(default_factory=list[AskedCall])
+    memory_owner: str | None = None
     expected: Expected = Field(default_factory=Expected)
     evaluators: list[JsonValue] = Field(default_factory=list[JsonValue])
 
@@ -137,6 +142,10 @@ class TurnCase:
     """The contents of all files before the turn, keyed by path."""
     executables: frozenset[str] = frozenset()
     """The paths of executable files."""
+    memory_owner: str | None = None
+    """The owner of the agent's memory; `None` if it has none."""
+    memory: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    """The contents of the files of the memory before the turn, keyed by name."""
     expected: TurnResult
     """The expected result, by default the recorded one."""
     evaluators: Sequence[JsonValue] = ()
@@ -187,6 +196,7 @@ def write_case(case: TurnCase, directory: str | Path, *, allow_secrets: bool = F
         version=case.version,
         prompt=_prompts().dump_python(case.prompt, mode='json'),
         answers=list(case.expected.approvals),
+        memory_owner=case.memory_owner,
         expected=Expected(
             output=cast('JsonValue', case.expected.output),
             removed=sorted(case.files.keys() - case.expected.files.keys()),
@@ -205,6 +215,7 @@ def write_case(case: TurnCase, directory: str | Path, *, allow_secrets: bool = F
         }
     files = {f'files{path}': data for path, data in case.files.items()}
     files |= {f'expected{path}': data for path, data in changed.items()}
+    files |= {f'memory/{name}': content.encode() for name, content in case.memory.items()}
     if not allow_secrets and (found := [*_secrets_in(values), *_secrets_in(_texts(files))]):
         raise SecretsFoundError(found)
     folder = Path(directory) / case.name
@@ -231,6 +242,7 @@ def read_case(folder: str | Path) -> TurnCase:
     recording = _load(folder / 'recording.json') if has_recording else {}
     files, executables = _read_files(folder / 'files')
     changed, _ = _read_files(folder / 'expected')
+    remembered, _ = _read_files(folder / 'memory')
     try:
         document = CaseFile.model_validate(described)
         if isinstance(document.prompt, str) and not document.prompt.strip():
@@ -243,6 +255,8 @@ def read_case(folder: str | Path) -> TurnCase:
             prompt=_prompts().validate_python(document.prompt),
             files=files,
             executables=executables,
+            memory_owner=document.memory_owner or (_ANY_OWNER if remembered else None),
+            memory={path.removeprefix('/'): data.decode() for path, data in remembered.items()},
             expected=TurnResult(
                 output=expected.output,
                 files=after,

@@ -6,12 +6,14 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import Any, Final, cast
 
 from pydantic_ai.messages import TextContent, UserContent
 
 from pydantic_deep._checks import check_object
+from pydantic_deep.memory import Memories
 from pydantic_deep.store import ApprovalRecord
 from pydantic_deep.versions import AgentVersion, VersionedAgent
 from pydantic_deep_backends import Tree
@@ -26,6 +28,9 @@ MAX_CASE_BYTES: Final = 50_000_000
 
 _NAME: Final = re.compile(r'[A-Za-z0-9][A-Za-z0-9._-]*')
 
+_MEMORY_NAME: Final = re.compile(r'[\w.-]+(/[\w.-]+)*', re.ASCII)
+"""The names that models can give. Programs can write others."""
+
 _ANSWERS: Final[Mapping[str, str]] = {
     'approved': 'approve',
     'edited': 'edit',
@@ -37,7 +42,12 @@ _VALUES: Final[Mapping[str, str]] = {'edit': 'args', 'deny': 'reason', 'respond'
 
 
 async def record_case(
-    versions: VersionedAgent[Any, Any], id: str, *, name: str | None = None, is_verified: bool = True
+    versions: VersionedAgent[Any, Any],
+    id: str,
+    *,
+    name: str | None = None,
+    memories: Memories | None = None,
+    is_verified: bool = True,
 ) -> TurnCase:
     """Return the turn that ends with a version as a case. `write_case` writes it to a folder.
 
@@ -50,6 +60,7 @@ async def record_case(
         id: The version that the turn ended with.
         name: The name of the case and its folder. By default, it consists of the first words of the prompt and the end
             of the id.
+        memories: The memory of the agent. The case contains its files as they were before the turn.
         is_verified: Whether to replay the case at once with the agent, which also finds the calls whose results depend
             on something outside of the case. Otherwise, replays of the case do not run tools.
 
@@ -77,11 +88,17 @@ async def record_case(
             f'The turn of version {record.id} began with {size:,} bytes of files, and a case has at most '
             f'{MAX_CASE_BYTES:,}. Record a turn in a smaller directory.'
         )
+    began = datetime.fromtimestamp(min(run.started_at for run in rows.runs) / 1e6, UTC)
+    memory = {} if memories is None else await memories.at(began)
+    if wrong := [name for name in memory if not _MEMORY_NAME.fullmatch(name) or '..' in name]:
+        raise CaseError(f'The memory file {wrong[0]!r} cannot be written to a folder. Rename it.')
     case = TurnCase(
         name=name,
         prompt=prompt,
         files=await files_of(base, omitted=omitted),
         executables=frozenset(path for path, file in tree.items() if file.mode == 0o755 and path not in omitted),
+        memory_owner=None if memories is None else memories.owner,
+        memory=memory,
         expected=await result_of(base, end, _answered(rows), omitted=omitted),
         evaluators=['FilesEqual', 'ApprovalsAsked', *(['TodosCompleted'] if _are_completed(end) else [])],
         agent=record.agent_name,

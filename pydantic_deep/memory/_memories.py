@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from pydantic_ai import RunContext
@@ -72,6 +74,20 @@ class Memories:
         """Return the latest revision of each existing file, the notebook first."""
         found = await self.files.current(self._path(''), limit=MAX_FILES)
         return sorted(found, key=lambda revision: (self.name_of(revision) != MAIN_FILE, revision.path))
+
+    async def at(self, moment: datetime) -> dict[str, str]:
+        """Return the contents of the files that existed at a time, keyed by name."""
+        found = await self.files.at(moment, self._path(''), limit=MAX_FILES)
+        return {self.name_of(revision): revision.content for revision in found}
+
+    async def fill(self, contents: Mapping[str, str]) -> None:
+        """Fill an empty memory with files, keyed by name. Their time is 0, so that replays of all turns read them.
+
+        Raises:
+            MemoryConflictError: A file exists or existed. Of pydantic-ai-harness.
+        """
+        for name, content in contents.items():
+            await self.files.create(self._path(name), content, written_at=datetime.fromtimestamp(0, UTC))
 
     async def history(self, name: str) -> list[MemoryRevision]:
         """Return the revisions of a file, newest first.

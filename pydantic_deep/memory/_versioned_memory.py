@@ -195,6 +195,14 @@ class VersionedMemory:
         """
         return await self._mutate(path, None, expected_version, None, operation)
 
+    async def create(self, path: str, content: str, *, written_at: datetime) -> MemoryRevision:
+        """Write the first revision of a file with the time of another store, for a copy.
+
+        Raises:
+            MemoryConflictError: The file exists or existed. Of pydantic-ai-harness.
+        """
+        return await self._add(path, content, None, None, None, is_deleted=False, written_at=written_at)
+
     async def current(self, prefix: str = '', *, limit: int) -> list[MemoryRevision]:
         """Return the latest revisions of existing files whose paths have this prefix, in the order of their paths."""
         where: Where = {'path': Prefix(prefix), 'is_latest': True, 'is_deleted': False}
@@ -285,6 +293,7 @@ class VersionedMemory:
         operation: MemoryOperation | None,
         *,
         is_deleted: bool,
+        written_at: datetime | None = None,
     ) -> MemoryRevision:
         from pydantic_ai_harness.memory import MemoryConflictError
 
@@ -299,7 +308,7 @@ class VersionedMemory:
             metadata=dict(metadata or {}),
             operation_id=None if operation is None else operation.id,
             fingerprint=None if operation is None else operation.fingerprint,
-            written_at=datetime.now(UTC),
+            written_at=written_at or datetime.now(UTC),
         )
         replaced = [] if latest is None else [Upsert(latest.model_copy(update={'is_latest': False}))]
         try:

@@ -23,6 +23,7 @@ from pydantic_deep.evals import (
     write_case,
 )
 from pydantic_deep.evals._run import NOT_ANSWERED
+from pydantic_deep.memory import Memories
 from pydantic_deep.store import Store, VersionNotFoundError, open_store
 from pydantic_deep.summarization import Messages, Summarization, Tokens
 from pydantic_deep.testing import ScriptedModel, Step, call
@@ -334,3 +335,14 @@ async def test_recording_reads_stores_that_are_read_only(tmp_path: Path):
         version = await (await VersionedAgent(agent_of('Hi'), store).create()).advance('Greet.')
     async with open_store(url, read_only=True) as store:
         assert (await record_case(VersionedAgent(agent_of(), store), version.id)).version == version.id
+
+
+@pytest.mark.parametrize('name', ['../x', '/x', 'a//b', 'a/../b', 'é.md', ''])
+async def test_memory_file_outside_of_the_case_is_refused(store: Store, name: str):
+    pytest.importorskip('pydantic_ai_harness', reason='the harness pins pydantic-ai to an older release than this one')
+    memories = await Memories.open(store, 'ada')
+    await memories.fill({name: 'Likes tea.'})
+    versions = VersionedAgent(agent_of('Hi.'), store)
+    version = await (await versions.create()).advance('Hello.')
+    with pytest.raises(CaseError, match='cannot be written to a folder'):
+        await record_case(versions, version.id, memories=memories)

@@ -27,6 +27,7 @@ from pydantic_deep.cli.turn._conversation import ForeignVersionError, settings_o
 from pydantic_deep.cli.turn._models import UnusableModelError, choose_model, open_model
 from pydantic_deep.cli.turn._providers import PROVIDERS
 from pydantic_deep.cli.turn._runtime import Settings
+from pydantic_deep.memory import Memories
 from pydantic_deep.store import VersionRecord, open_store
 from pydantic_deep.versions import VersionedAgent
 from pydantic_deep_backends import BackendProtocol
@@ -114,7 +115,9 @@ def _record(
         record = await reader.revisions.find(version)
         agent = await _agent_of(record, reader, recorded, _import_all(agents)) if not no_verify else None
         versions = reader.versions if agent is None else VersionedAgent(agent, reader.store)
-        case = await record_case(versions, record.id, name=name, is_verified=not no_verify)
+        has_memory = not agents and _has_memory(record)
+        memories = await Memories.open(reader.store, environment.person) if has_memory else None
+        case = await record_case(versions, record.id, name=name, memories=memories, is_verified=not no_verify)
         try:
             return record, write_case(case, to, allow_secrets=allow_secrets), len(case.unrepeatable or ())
         except FileExistsError as error:
@@ -255,6 +258,13 @@ def _check_models(cases: Sequence[TurnCase], models: list[str], environment: Env
         raise errors[0]
 
 
+def _has_memory(record: VersionRecord) -> bool:
+    try:
+        return settings_of(record).memory
+    except ForeignVersionError:
+        return False
+
+
 async def _agent_of(
     record: VersionRecord, reader: VersionReader, recorded: RecordedAgent, agents: Mapping[str, AnyAgent]
 ) -> Any:
@@ -319,8 +329,10 @@ async def _run_here(
     settings = settings.model_copy(update={'sandbox': sandbox or settings.sandbox})
     has_run = any(call.tool_name in GATED_TOOLS and call.status != 'deferred' for call in rows.calls) if rows else False
     approvals = ApprovalMode.allow if has_run and rows is not None and not rows.approvals else ApprovalMode.ask
-    async with open_store('memory:') as store:  # a memory of the agent begins empty
-        agent = (await recorded.runtime(settings, approvals, store)).agent
+    async with open_store('memory:') as store:
+        if case.memory_owner is not None:
+            await (await Memories.open(store, case.memory_owner)).fill(case.memory)
+        agent = (await recorded.runtime(settings, approvals, store, owner=case.memory_owner)).agent
         if is_replay:
             return await replay_case(agent)(case)
         return await run_case(agent, make_backend=_make_sandbox if settings.sandbox else None)(case)
@@ -329,7 +341,8 @@ async def _run_here(
 def _settings(case: TurnCase, model: str | None, environment: Environment) -> Settings:
     """Return the settings of the recorded turn with another model, or those of this command line without a recording."""
     if case.rows is None:
-        return Settings(directory='.', model=model or choose_model(None, environment.variables))
+        model = model or choose_model(None, environment.variables)
+        return Settings(directory='.', model=model, memory=case.memory_owner is not None)
     settings = settings_of(case.rows.end)
     return settings.model_copy(update={'model': model or settings.model})
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic_deep.cli._environment import Environment
@@ -26,7 +26,9 @@ class RecordedAgent:
     own_agent: str | None = None
     """The reference that the user has passed with `--agent`."""
 
-    async def runtime(self, settings: Settings, approvals: ApprovalMode, store: Store) -> AgentRuntime:
+    async def runtime(
+        self, settings: Settings, approvals: ApprovalMode, store: Store, *, owner: str | None = None
+    ) -> AgentRuntime:
         """Return the agent with the settings of a turn.
 
         Args:
@@ -34,6 +36,7 @@ class RecordedAgent:
                 request.
             approvals: How the turn handled calls that need approval.
             store: The store with the memory of the agent, if it has one.
+            owner: The owner of the memory; `None` for the person at this command line.
 
         Raises:
             ConfigurationError: A file is invalid, or those of the project are not trusted.
@@ -47,4 +50,4 @@ class RecordedAgent:
         runtime = create_runtime(
             self.environment, settings, approvals=approvals, own_agent=self.own_agent, extras=extras
         )
-        return await with_memory(runtime, settings, store)
+        return await with_memory(runtime if owner is None else replace(runtime, person=owner), settings, store)

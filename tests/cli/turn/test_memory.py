@@ -146,3 +146,33 @@ async def test_people_never_share_a_memory(store: Store) -> None:
     people = ['a.b', 'a-b', 'a_b', 'a/b', 'DOMAIN\\ada', 'Ädä', '..']
     namespaces = {(await Memories.open(store, person)).namespace for person in people}
     assert namespaces == {'a-2eb', 'a-2db', 'a_b', 'a-2fb', 'DOMAIN-5cada', '-c3-84d-c3-a4', '-2e-2e'}
+
+
+def test_case_has_the_memory_before_the_turn(invoke: Invoke, work: Path) -> None:
+    """A case of a turn that wrote to the memory is verified, and replayed and run elsewhere by another person."""
+    remember(invoke, TEA)
+    remember(invoke)
+    remember(invoke, MILK, options=('--memory', '--continue'))
+    recorded = invoke('evals', 'record', 'HEAD', '--name', 'milk', model=ScriptedModel())
+    assert recorded.exit_code == 0, recorded.stderr
+    assert (work / 'evals/milk/memory/MEMORY.md').read_text() == 'Drinks tea.\n'
+    remember(invoke, call('write_memory', content='Nothing else.'))
+
+    replayed = invoke('evals', 'run', '--replay', model=ScriptedModel(), variables={'USER': 'ben'})
+    assert replayed.exit_code == 0, replayed.stdout
+    model = ScriptedModel(MILK, 'done')
+    run = invoke('evals', 'run', model=model, variables={'USER': 'ben'})
+    assert run.exit_code == 0, run.stdout
+    assert 'Drinks tea.' in str(model.requests[0].messages)
+    assert 'Takes milk.' not in str(model.requests[0].messages)
+
+
+def test_handwritten_case_has_a_memory(invoke: Invoke, work: Path) -> None:
+    folder = work / 'evals/tea'
+    (folder / 'memory').mkdir(parents=True)
+    (folder / 'case.json').write_text('{"format_version": 1, "prompt": "What do I drink?"}')
+    (folder / 'memory/MEMORY.md').write_text('Drinks tea.')
+    model = ScriptedModel('Tea.')
+    run = invoke('evals', 'run', model=model)
+    assert run.exit_code == 0, run.stdout
+    assert 'Drinks tea.' in str(model.requests[0].messages)
