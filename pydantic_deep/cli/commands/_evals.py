@@ -200,7 +200,7 @@ def _run(
             typer.echo(escape_invisible(f'{len(ended)}/{total} {score.agent}: {score.case}'), err=True)
 
         if not (agents or is_replay):
-            _check_models([case.inputs for case in cases.cases], models or [], environment)
+            _check_models([case.inputs for case in cases.cases], models or [], recorded)
         try:
             comparison = anyio.run(partial(compare, cases, tasks, on_result=report))
         except CaseError as error:
@@ -241,14 +241,15 @@ def _import_all(references: list[str] | None) -> Mapping[str, AnyAgent]:
     }
 
 
-def _check_models(cases: Sequence[TurnCase], models: list[str], environment: Environment) -> None:
+def _check_models(cases: Sequence[TurnCase], models: list[str], recorded: RecordedAgent) -> None:
     """Raise `UnusableModelError` before anything runs if a model of `--model`, or that of each case, cannot be used."""
+    environment = recorded.environment
     for name in models:
         open_model(name, environment.models)
     errors: list[UnusableModelError] = []
     for case in cases if not models else ():
         try:
-            settings = _settings(case, None, environment)
+            settings = _settings(case, None, recorded)
             open_model(choose_model(settings.model, environment.variables), environment.models)
         except UnusableModelError as error:
             errors.append(error)
@@ -325,7 +326,7 @@ async def _run_here(
     """Run a case with the agent of the command line, as it was configured in the recorded turn."""
     from pydantic_deep.evals import replay_case, run_case
 
-    rows, settings = case.rows, _settings(case, model, recorded.environment)
+    rows, settings = case.rows, _settings(case, model, recorded)
     settings = settings.model_copy(update={'sandbox': sandbox or settings.sandbox})
     has_run = any(call.tool_name in GATED_TOOLS and call.status != 'deferred' for call in rows.calls) if rows else False
     approvals = ApprovalMode.allow if has_run and rows is not None and not rows.approvals else ApprovalMode.ask
@@ -338,11 +339,15 @@ async def _run_here(
         return await run_case(agent, make_backend=_make_sandbox if settings.sandbox else None)(case)
 
 
-def _settings(case: TurnCase, model: str | None, environment: Environment) -> Settings:
+def _settings(case: TurnCase, model: str | None, recorded: RecordedAgent) -> Settings:
     """Return the settings of the recorded turn with another model, or those of this command line without a recording."""
     if case.rows is None:
-        model = model or choose_model(None, environment.variables)
-        return Settings(directory='.', model=model, memory=case.memory_owner is not None)
+        return Settings(
+            directory='.',
+            model=model or choose_model(None, recorded.environment.variables),
+            memory=case.memory_owner is not None,
+            mcp_servers=recorded.given_servers(),
+        )
     settings = settings_of(case.rows.end)
     return settings.model_copy(update={'model': model or settings.model})
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli.approvals._policy import ApprovalMode
 from pydantic_deep.cli.configuration._effective import load_extras
+from pydantic_deep.cli.configuration._files import read_mcp_option
 from pydantic_deep.cli.turn._memory import with_memory
 from pydantic_deep.cli.turn._runtime import AgentRuntime, Settings, create_runtime
 from pydantic_deep.store import Store
@@ -25,6 +26,16 @@ class RecordedAgent:
     """Whether to ignore the files of the project."""
     own_agent: str | None = None
     """The reference that the user has passed with `--agent`."""
+
+    def given_servers(self) -> tuple[str, ...]:
+        """Return the names of the MCP servers in the given files.
+
+        Raises:
+            ConfigurationError: A file is invalid.
+        """
+        return tuple(
+            {name: None for path in self.mcp_config for name in read_mcp_option(path).configuration.mcp_servers}
+        )
 
     async def runtime(
         self, settings: Settings, approvals: ApprovalMode, store: Store, *, owner: str | None = None

@@ -186,6 +186,19 @@ def test_handwritten_case_runs_with_the_default_options(invoke: Invoke, work: Pa
     assert 'has no `recording.json`' in replayed.stdout
 
 
+def test_handwritten_case_has_the_given_mcp_servers(invoke: Invoke, work: Path):
+    folder = work / 'evals/hello'
+    folder.mkdir(parents=True)
+    (folder / 'case.json').write_text('{"format_version": 1, "prompt": "Hi"}')
+    config = work / 'servers.json'
+    config.write_text(json.dumps({'mcpServers': {'shop': {'command': 'false'}}}))
+    run = invoke('evals', 'run', '--mcp-config', str(config), model=ScriptedModel('Hi.'))
+    assert (run.exit_code, 'The MCP server shop is not running: ' in run.stdout) == (1, True)
+    config.write_text('{')
+    wrong = invoke('evals', 'run', '--mcp-config', str(config), model=ScriptedModel('Hi.'))
+    assert (wrong.exit_code, str(config) in wrong.stderr) == (2, True), wrong.stderr
+
+
 def test_run_without_a_usable_model_ends_before_the_cases(case: str, invoke: Invoke):
     """An exit code of 1 would say that the cases are not solved."""
     for arguments in ((), ('-m', 'given', '-m', 'nope:x'), ('-m', 'nope:x')):
