@@ -26,6 +26,7 @@ from pydantic_deep.server.schemas._conversations import (
 )
 from pydantic_deep.server.schemas._fields import Name
 from pydantic_deep.store import VersionConflictError, VersionFilter, VersionRecord
+from pydantic_deep.versions import ApprovalsPendingError
 from pydantic_deep.views import ConversationDetails, ConversationSummary
 
 from ._parameters import Cursor, Limit, Runner
@@ -121,7 +122,7 @@ async def update(conversation: str, body: ConversationChange, access: Runner) ->
     head = await head_to_change(access, own)
     try:
         await own.agent.conversation(own.id, backend=head.backend).rename(body.name)
-    except (VersionConflictError, LookupError):  # another request has moved or deleted the head
+    except (ApprovalsPendingError, VersionConflictError, LookupError):  # another request has moved or deleted the head
         raise ServerError('conflict', 'The conversation changed in the meantime. Rename it again.') from None
     renamed = await access.conversation(conversation)
     return await load_conversation(access.state, renamed)

@@ -396,6 +396,24 @@ async def test_conversation_can_be_renamed(make_client: MakeClient):
     assert [each['name'] for each in (await ada.get(f'{path}/uploads')).json()['items']] == ['a']
 
 
+async def test_conversation_that_pauses_meanwhile_is_not_renamed(serve: Serve, monkeypatch: pytest.MonkeyPatch):
+    model = ScriptedModel(call('write_file', path='/a', content='a'))
+    check = _conversations.head_to_change
+    async with serve({'careful': create_deep_agent(model, interrupt_on={'write_file': True})}) as served:
+        ada = served.client(await served.key('run'))
+        path = (await ada.post('/api/conversations', json={'agent': 'careful'})).headers['location']
+
+        async def pause(access: Access, own: AuthorizedConversation) -> ServedVersion:
+            head = await check(access, own)
+            assert (await ada.post(f'{path}/turns', json={'prompt': 'Go'})).json()['state'] == 'awaiting_approval'
+            return head
+
+        with monkeypatch.context() as meanwhile:
+            meanwhile.setattr(_conversations, 'head_to_change', pause)
+            assert (await ada.patch(path, json={'name': 'Trip'})).status_code == 409
+        assert 'pending approvals' in (await ada.patch(path, json={'name': 'Trip'})).text
+
+
 async def test_conversation_that_is_deleted_meanwhile_is_not_renamed(
     make_client: MakeClient, monkeypatch: pytest.MonkeyPatch
 ):
