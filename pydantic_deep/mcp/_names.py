@@ -24,6 +24,9 @@ RESERVED: Final = frozenset((RESOURCE_TOOL, 'search_tools', 'load_capability', '
 _INVALID: Final = re.compile(r'[^A-Za-z0-9_-]')
 """Characters that the name of a tool cannot have."""
 
+_WILDCARD: Final = re.compile(r'[*?[]')
+"""The beginning of a wildcard in a pattern."""
+
 
 def tool_prefix(server: str) -> str:
     """Return the prefix of the tools of a server."""
@@ -47,13 +50,11 @@ def names_of(
     prefix = tool_prefix(server)
     plain = {tool: prefix + _INVALID.sub('_', tool) for tool in tools}
     counts = Counter(plain.values())
-    rivals = [(tool_prefix(each), each) for each in servers]
 
     def is_own(tool: str, name: str) -> bool:
-        """Whether the name is that of no other tool: the server with the longest prefix has the name."""
-        owners = [rival for rival in rivals if name.startswith(rival[0])]
-        owner = max(owners, key=lambda rival: len(rival[0]), default=(prefix, server))[1]
-        return owner == server and name not in reserved and (counts[name] == 1 or name == prefix + tool)
+        """Whether the name is that of no other tool."""
+        is_ours = _owner_of(name, servers) in (server, None)
+        return is_ours and name not in reserved and (counts[name] == 1 or name == prefix + tool)
 
     return {
         tool: name if len(name) <= MAX_NAME and is_own(tool, name) else _with_digest(name, server, tool)
@@ -61,9 +62,28 @@ def names_of(
     }
 
 
-def is_allowed(name: str, patterns: Sequence[str]) -> bool:
-    """Return whether a pattern matches the name of a tool."""
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
+def is_allowed(name: str, patterns: Sequence[str], *, server: str = '', servers: Sequence[str] = ()) -> bool:
+    """Return whether a pattern matches the name of a tool.
+
+    A pattern with wildcards that begins with the prefix of a server is for this server only: `git_*` does not allow the
+    tools of a server `git_hub`.
+
+    Args:
+        name: The name of the tool for the model.
+        patterns: The patterns.
+        server: The server of the tool.
+        servers: The names of all servers.
+    """
+    return name in patterns or any(
+        fnmatchcase(name, pattern) and _owner_of(_WILDCARD.split(pattern)[0], servers) in (server, None)
+        for pattern in patterns
+    )
+
+
+def _owner_of(name: str, servers: Sequence[str]) -> str | None:
+    """Return the server with the longest prefix that a name begins with; `None` if there is none."""
+    owners = [server for server in servers if name.startswith(tool_prefix(server))]
+    return max(owners, key=lambda server: len(tool_prefix(server)), default=None)
 
 
 def size_of(tool: ToolDefinition) -> int:

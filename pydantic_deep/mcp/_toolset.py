@@ -179,7 +179,8 @@ class McpToolset(LateToolset):
         metadata = definition.metadata or {}
         annotations = cast('dict[str, object]', metadata.get('annotations') or {})
         effect = 'read' if annotations.get('readOnlyHint') is True else 'external'
-        is_free = effect == 'read' or is_allowed(name, connection.allow)
+        servers = [each.name for each in self._connections]
+        is_free = effect == 'read' or is_allowed(name, connection.allow, server=connection.name, servers=servers)
         return McpTool(
             toolset=self,
             tool_def=replace(

@@ -162,6 +162,18 @@ async def test_allowed_tools_need_no_approval(make_server: MakeServer, calls: Ca
     assert (result.output, calls()) == ('done', ['order tea'])
 
 
+async def test_allowed_tools_are_those_of_one_server(make_server: MakeServer, calls: Calls) -> None:
+    """Tools of a server whose name begins with that of another need approval of their own."""
+    servers = {'shop': make_server(), 'shop_two': make_server()}
+    result, model = await run(
+        McpServers(servers=servers, allow=['shop_*']),
+        call('shop_order', item='tea'),
+        call('shop_two_order', item='tea'),
+    )
+    assert (calls(), len(model.requests)) == (['order tea'], 2)
+    assert isinstance(result.output, DeferredToolRequests)
+
+
 async def test_rules_apply_to_tools_that_need_no_approval(make_server: MakeServer, calls: Calls) -> None:
     """A rule in `interrupt_on` asks about a tool that only reads."""
     rule = ApprovalRule(when=lambda args: args['a'] > 1)

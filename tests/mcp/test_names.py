@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -60,3 +61,22 @@ def test_patterns_match_whole_names() -> None:
     """A pattern without a wildcard matches one tool."""
     assert is_allowed('git_log', ['git_*'])
     assert not is_allowed('git_log', ['git', 'log'])
+
+
+@pytest.mark.parametrize(
+    ('name', 'server', 'pattern', 'allowed'),
+    [
+        ('git_log', 'git', 'git_*', True),
+        ('git_hub_delete', 'git_hub', 'git_*', False),
+        ('git_hub_delete', 'git_hub', 'git_h*', False),
+        ('git_hub_delete', 'git_hub', 'git_hub_*', True),
+        ('git_hub_delete', 'git_hub', 'git_hub_delete', True),
+        ('git_hub_delete_0f1e2d3c', 'git', 'git_hub_delete_0f1e2d3c', True),
+        ('git_hub_delete_0f1e2d3c', 'git', 'git_hub_*', False),
+        ('git_hub_delete', 'git_hub', '*', True),
+        ('git_hub_delete', 'git_hub', '*_delete', True),
+        ('git_hub_delete', 'git_hub', '[g]it_*', True),
+    ],
+)
+def test_pattern_that_names_a_server_allows_no_tools_of_others(name: str, server: str, pattern: str, *, allowed: bool):
+    assert is_allowed(name, [pattern], server=server, servers=['git', 'git_hub']) == allowed
