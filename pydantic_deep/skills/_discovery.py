@@ -79,7 +79,7 @@ def merge(discovered: DiscoveredSkills) -> SkillCatalog:
     diagnostics = list(discovered.diagnostics)
     for skill in sorted(discovered.skills, key=lambda skill: (_RANK[skill.scope], skill.name)):
         used = by_name.setdefault(key_of(skill.name), skill)
-        if used is not skill:
+        if used is not skill and (skill.source is None or skill.source != used.source):  # not a link to the same file
             diagnostics.append(_shadowed(skill, used))
     return SkillCatalog(skills=by_name, diagnostics=tuple(diagnostics))
 

@@ -100,6 +100,16 @@ def test_first_directory_wins_within_a_scope(write_skill: Callable[..., Path], t
     assert discover_skills([first, second]).skills['pdf'].directory == tmp_path / 'b/pdf'
 
 
+def test_link_to_a_skill_is_the_same_skill(write_skill: Callable[..., Path], tmp_path: Path) -> None:
+    """Programs of several vendors share skills by links: nothing is reported."""
+    write_skill('pdf', root='a')
+    (tmp_path / 'b').mkdir()
+    (tmp_path / 'b/pdf').symlink_to(tmp_path / 'a/pdf')
+    (tmp_path / 'c').symlink_to(tmp_path / 'a')
+    catalog = discover_skills([tmp_path / 'b', tmp_path / 'a', tmp_path / 'c'])
+    assert (list(catalog.skills), catalog.diagnostics) == (['pdf'], ())
+
+
 def test_equivalent_unicode_names_are_equal(write_skill: Callable[..., Path], tmp_path: Path) -> None:
     write_skill('cafe\u0301', root='a')
     write_skill('caf\u00e9', root='b')

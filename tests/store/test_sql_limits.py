@@ -124,6 +124,11 @@ async def test_text_as_parameters_is_refused_because_its_characters_would_be_bou
         await store.sql('SELECT ?', 'a')
 
 
+async def test_query_that_is_no_text_is_refused(store: SqlStore) -> None:
+    with pytest.raises(ValidationError, match=r'^query: it is of type `int`, and must be of type `str`'):
+        await store.sql(5)  # type: ignore[arg-type]
+
+
 @pytest.mark.slow
 async def test_third_concurrent_query_waits_or_is_refused(store: SqlStore) -> None:
     async with anyio.create_task_group() as tasks:

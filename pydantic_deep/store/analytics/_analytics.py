@@ -22,7 +22,7 @@ import anyio
 from anyio import to_thread
 from anyio.abc import AsyncResource
 
-from pydantic_deep._checks import check_index
+from pydantic_deep._checks import check_index, check_object
 from pydantic_deep.errors import ValidationError
 from pydantic_deep.store._sql_limits import SqlLimits
 from pydantic_deep.store.engine import Engine
@@ -113,11 +113,12 @@ class Analytics(AsyncResource):
         Raises:
             QueryError: The query is refused, fails, or exceeds `limits`.
             QueryTimeoutError: The query exceeded its `timeout_seconds`.
-            ValidationError: `parameters` is a text, or `max_rows` is negative.
+            ValidationError: `query` is not a text, `parameters` is one, or `max_rows` is negative.
             QueryBusyError: The maximum number of queries ran for the whole `wait_seconds`.
             StoreUnavailableError: The store cannot be read, or the replica cannot be stored.
             StoreFormatError: The file of the replica is not a replica.
         """
+        check_object('query', query, str, 'Pass one statement of SQL.')
         if max_rows is not None:
             check_index('max_rows', max_rows)
         if isinstance(parameters, str):  # a sequence, of which each character would be bound
