@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Final, Literal, cast
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 from pydantic_ai.messages import UserContent
 
-from pydantic_deep._checks import describe_problem
+from pydantic_deep._checks import check_prompt, describe_problem
 from pydantic_deep.approvals import Approve, Decision, Deny, Edit, Respond
 from pydantic_deep.audit import redact
 from pydantic_deep.todos import Todo
@@ -247,12 +247,14 @@ def read_case(folder: str | Path) -> TurnCase:
         document = CaseFile.model_validate(described)
         if isinstance(document.prompt, str) and not document.prompt.strip():
             raise ValueError('its `prompt` is blank. Write what the agent is asked to do.')
+        prompt = _prompts().validate_python(document.prompt)
+        check_prompt('prompt', prompt)
         expected = document.expected
         after = {path: data for path, data in files.items() if path not in expected.removed} | changed
         calls = recording.get('unrepeatable')
         return TurnCase(
             name=folder.name,
-            prompt=_prompts().validate_python(document.prompt),
+            prompt=prompt,
             files=files,
             executables=executables,
             memory_owner=document.memory_owner or (_ANY_OWNER if remembered else None),

@@ -137,6 +137,8 @@ def test_secrets_are_refused_unless_allowed(case: TurnCase, found: tuple[str, ..
         ('{"format_version": 1, "prompt": "Hi", "typo": 1}', 'Extra inputs are not permitted'),
         ('{"format_version": 1, "prompt": 3}', 'Input should be a valid string'),
         ('{"format_version": 1, "prompt": " "}', 'its `prompt` is blank. Write what the agent is asked to do.'),
+        (r'{"format_version": 1, "prompt": "a\ud800"}', 'the character 1 is half of a surrogate pair'),
+        ('{"format_version": 1, "prompt": []}', 'prompt: it is empty'),
     ],
 )
 def test_case_that_cannot_be_read_is_named(text: str, said: str, tmp_path: Path):
